@@ -1,0 +1,109 @@
+"""Which axes of different operators are the same axis: union-find over axes, with flags, and an undo log.
+
+Two axes are one where a consumer reads its producer at exactly its own position. An axis that is read in any other way
+is `BROKEN`: it cannot be tiled, so what lies along it must be resident as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntFlag
+
+from autofusion.dims import Dim
+
+
+class Use(IntFlag):
+    """What happens along an axis, anywhere in a group."""
+
+    NONE = 0
+    BROKEN = 1  # read at other positions than its own
+    REDUCED = 2  # folded by some operator
+    SCANNED = 4  # running fold
+    CONTRACTED = 8  # an output axis of a contraction: recomputing it is dear
+
+    @property
+    def resident(self) -> bool:
+        """Whether the whole axis must be on-chip at once."""
+        return bool(self & (Use.BROKEN | Use.SCANNED)) or Use.REDUCED | Use.CONTRACTED in self
+
+    @property
+    def parallel(self) -> bool:
+        """Whether tiles along it are independent of each other."""
+        return not self & (Use.BROKEN | Use.SCANNED | Use.REDUCED)
+
+
+class AxisSets:
+    """Classes of equal axes. `rollback(mark())` undoes what came after the mark."""
+
+    def __init__(self) -> None:
+        self.parent: list[int] = []
+        self.extent: list[Dim] = []
+        self.use: list[Use] = []
+        self.members: list[dict[str, int]] = []
+        self.log: list[Callable[[], None]] = []
+        self.newcomer = ""  # the owner that is being connected
+        self.grown = 0  # how often an axis of anybody but the newcomer became one that must be resident
+
+    def new(self, owner: str, extent: Dim) -> int:
+        """A new axis of an iteration space `owner`."""
+        axis = len(self.parent)
+        self.parent.append(axis)
+        self.extent.append(extent)
+        self.use.append(Use.NONE)
+        self.members.append({owner: axis})
+        return axis
+
+    def find(self, axis: int) -> int:
+        while self.parent[axis] != axis:
+            axis = self.parent[axis]
+        return axis
+
+    def mark(self) -> int:
+        return len(self.log)
+
+    def rollback(self, mark: int) -> None:
+        while len(self.log) > mark:
+            self.log.pop()()
+
+    def flag(self, axis: int, use: Use) -> None:
+        root = self.find(axis)
+        before = self.use[root]
+        if before | use != before:
+            self.use[root] = before | use
+            self._watch(root, before)
+            self.log.append(lambda: self.use.__setitem__(root, before))
+
+    def unify(self, a: int, b: int) -> bool:
+        """Make two axes one. False, changing nothing, where an iteration space would hold the axis twice."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return True
+        if len(self.members[a]) < len(self.members[b]):
+            a, b = b, a
+        if any(owner in self.members[a] for owner in self.members[b]):
+            return False
+        use, moved = self.use[a], list(self.members[b])
+        both = use | self.use[b]
+        if both.resident:
+            self.grown += self._old(a) * (not use.resident) + self._old(b) * (not self.use[b].resident)
+        self.parent[b] = a
+        self.use[a] = both
+        self.members[a].update(self.members[b])
+
+        def undo() -> None:
+            self.parent[b] = b
+            self.use[a] = use
+            for owner in moved:
+                del self.members[a][owner]
+
+        self.log.append(undo)
+        return True
+
+    def _watch(self, root: int, before: Use) -> None:
+        if self.use[root].resident and not before.resident:
+            self.grown += self._old(root)
+
+    def _old(self, root: int) -> bool:
+        """Whether somebody but the newcomer has this axis."""
+        members = self.members[root]
+        return len(members) > 1 or self.newcomer not in members

@@ -1,0 +1,149 @@
+"""Cutting a graph into FusionGroups: one topological walk, each operator joining its producers' group where it may.
+
+A merge must never create a cycle. Every group has a level, greater than the levels of all groups that it reads. An
+operator may join the groups of its producers that have the greatest level, and all of those at once (groups of one level
+cannot depend on each other); groups of lower levels stay as inputs. So no path can leave a group and come back, and the
+walk needs no search: its time is linear in the number of operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autofusion.autofuse.forms import Form, Forms
+from autofusion.autofuse.legality import Group, Merge, Space, can_fuse, merged_sinks, runs_on_host
+from autofusion.autofuse.verdicts import Code, Verdict
+from autofusion.graph.ir import Graph, Node
+from autofusion.ops import Kind
+from autofusion.target import Target
+
+
+@dataclass(frozen=True)
+class FusionGroup:
+    """Operators whose intermediates stay on-chip, in execution order. `host`: the host runs it between launches."""
+
+    nodes: tuple[Node, ...]
+    host: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.nodes[-1].name
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The groups in execution order, and why each merge was or was not made."""
+
+    graph: Graph
+    target: Target
+    groups: tuple[FusionGroup, ...]
+    verdicts: tuple[Verdict, ...] = field(default=())
+
+
+class Walk:
+    """The state of the greedy walk."""
+
+    def __init__(self, graph: Graph, target: Target, forms: Forms) -> None:
+        self.space = Space(graph, target, forms)
+        self.forms = forms
+        self.target = target
+        self.group_of: dict[str, Group] = {}
+        self.groups: dict[int, Group] = {}
+        self.verdicts: list[Verdict] = []
+        self.count = 0
+
+    def visit(self, node: Node) -> None:
+        """Place one operator."""
+        form = self.forms.of(node)
+        self.space.add(form)
+        producers = self._producer_groups(form)
+        for groups in self._candidates(producers):
+            verdict = can_fuse(self.space, groups, form)
+            self.verdicts.append(verdict)
+            if verdict.fused:
+                self._join(groups, form, producers)
+                return
+        self._open(form, producers)
+
+    def _producer_groups(self, form: Form) -> list[Group]:
+        found: dict[int, Group] = {}
+        for value in form.reads:
+            producer = self.forms.producer(value)
+            if producer is not None:
+                group = self.group_of[producer.name]
+                found[group.number] = group
+        return list(found.values())
+
+    def _candidates(self, producers: list[Group]) -> list[tuple[Group, ...]]:
+        """Sets of groups to try, best first: all of the greatest level, then any one that nothing depends on yet."""
+        if not producers:
+            return []
+        top = max(g.level for g in producers)
+        highest = tuple(g for g in producers if g.level == top)
+        result = [highest]
+        free = tuple(g for g in producers if not g.has_dependents)
+        if len(free) > 1 and set(map(id, free)) != set(map(id, highest)):
+            result.insert(0, free)
+        result += [(g,) for g in free if (g,) not in result]
+        return result
+
+    def _join(self, groups: tuple[Group, ...], form: Form, producers: list[Group]) -> None:
+        merge = Merge(groups, form)
+        keep = max(groups, key=lambda g: len(g.nodes))
+        keep.sinks = merged_sinks(self.space, merge)
+        for group in groups:
+            if group is not keep:
+                keep.nodes += group.nodes
+                keep.work += group.work
+                keep.products += group.products
+                keep.has_dependents |= group.has_dependents
+                for node in group.nodes:
+                    self.group_of[node.name] = keep
+                del self.groups[group.number]
+        keep.nodes.append(form.node)
+        keep.work += form.work
+        keep.products += form.products
+        keep.resident_bytes = sum(self.space.resident_bytes(n) for n in keep.nodes) if len(keep.nodes) < 64 else (
+            keep.resident_bytes + self.space.resident_bytes(form.node)
+        )
+        self.group_of[form.node.name] = keep
+        keep.level = max(g.level for g in groups)
+        for group in producers:
+            if group not in groups:
+                group.has_dependents = True
+                keep.level = max(keep.level, group.level + 1)
+
+    def _open(self, form: Form, producers: list[Group]) -> None:
+        self.count += 1
+        level = 1 + max((g.level for g in producers), default=-1)
+        group = Group(self.count, level, [form.node], {form.node.name: None})
+        group.work, group.products = form.work, form.products
+        group.resident_bytes = self.space.resident_bytes(form.node)
+        if form.node.kind is Kind.COMM:
+            group.sealed = Code.COMMUNICATION
+        elif runs_on_host(self.target, form.node):
+            group.sealed = Code.OPAQUE
+        for producer in producers:
+            producer.has_dependents = True
+        self.groups[group.number] = group
+        self.group_of[form.node.name] = group
+
+
+def greedy(graph: Graph, target: Target, forms: Forms | None = None) -> Partition:
+    """The linear-time walk. `graph` is decomposed: no composites."""
+    forms = forms or Forms(graph)
+    walk = Walk(graph, target, forms)
+    for node in forms.compute_nodes():
+        walk.visit(node)
+    position = {node.name: i for i, node in enumerate(graph.nodes)}
+    groups = [
+        FusionGroup(tuple(sorted(g.nodes, key=lambda n: position[n.name])), g.sealed is Code.OPAQUE)
+        for g in sorted(walk.groups.values(), key=lambda g: (g.level, position[g.nodes[0].name]))
+    ]
+    return Partition(graph, target, tuple(groups), tuple(walk.verdicts))
+
+
+def unfused(graph: Graph, target: Target) -> Partition:
+    """Every operator a group of its own: what fusion is measured against."""
+    nodes = list(Forms(graph).compute_nodes())
+    return Partition(graph, target, tuple(FusionGroup((n,), runs_on_host(target, n)) for n in nodes))

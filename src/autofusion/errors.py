@@ -1,0 +1,43 @@
+"""Every error that the package raises on purpose. Each is one line that says what, where and what was expected."""
+
+from __future__ import annotations
+
+
+class AutofusionError(Exception):
+    """Base of all errors of this package: bad input, never a fault inside the compiler."""
+
+
+class GraphError(AutofusionError, ValueError):
+    """A graph, an operator's arguments or attributes are wrong. Names the operator and the argument."""
+
+
+class FormatError(AutofusionError, ValueError):
+    """A file or a text does not have the documented form. Names the entry or the line."""
+
+
+class ShapeError(GraphError):
+    """Shapes do not fit together."""
+
+
+class DTypeError(GraphError, TypeError):
+    """An element type that an operator or a target does not take."""
+
+
+class VerifyError(AutofusionError):
+    """An IR breaks one of its own rules: a fault of a pass, or of a hand-edited dump."""
+
+
+class TargetError(AutofusionError):
+    """A target is unknown, or cannot do what it is asked for."""
+
+
+class ArgumentError(AutofusionError, TypeError):
+    """A call's arguments do not fit the compiled signature."""
+
+
+class ExecutionError(AutofusionError, RuntimeError):
+    """A kernel recorded a failed check (an index out of range, say): names the operator and the position."""
+
+
+class IndexOutOfRange(ExecutionError, IndexError):
+    """An index operand addressed outside its axis."""

@@ -1,0 +1,1 @@
+"""The Graph: operators and their data dependences in SSA form."""

@@ -1,0 +1,178 @@
+"""Index form of a node: which elements of its operands an output element needs, as expressions over the node's axes.
+
+    transpose, then sum over the last axis of x[8,64]:   axes o0:64   reduced r0:8   x at [r0, o0]
+
+Views are seen through: an operand is the value that holds the data, addressed past any chain of views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autofusion import dims
+from autofusion.dims import Dim, Expr, Shape
+from autofusion.graph.ir import Graph, Node
+from autofusion.ops import Kind
+from autofusion.ops.rules import axes_of, axis_of
+from autofusion.ops.structure import slice_bounds
+
+Index = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A read: the value that holds the data, and the index. `gathered` is the axis whose position is a run-time value."""
+
+    value: str
+    index: Index
+    gathered: int | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """One piece of a node's output: the axes it runs over, what it reads, and where it writes."""
+
+    axes: Mapping[str, Dim]
+    operands: tuple[Operand, ...]
+    output: Index
+    reduced: Mapping[str, Dim] = field(default_factory=dict)
+    scanned: str | None = None
+
+
+def _axis(prefix: str, position: int, extent: Dim, axes: dict[str, Dim]) -> Dim:
+    """A fresh axis; an axis of one element is the constant 0."""
+    if extent == 1:
+        return 0
+    name = f"{prefix}{position}"
+    axes[name] = extent
+    return dims.symbol(name)
+
+
+def _iterate(shape: Shape, axes: dict[str, Dim], prefix: str = "o") -> list[Dim]:
+    return [_axis(prefix, d, extent, axes) for d, extent in enumerate(shape)]
+
+
+def see_through(graph: Graph, name: str, index: list[Dim], axes: Mapping[str, Dim]) -> tuple[str, Index]:
+    """Follow views from value `name` at `index` to the value that holds the data."""
+    while name in graph.producers and graph.producers[name].is_view:
+        node = graph.producers[name]
+        source = graph.values[node.inputs[0]]
+        assert node.row.view is not None
+        index = node.row.view(index, [source.shape, node.output.shape], node.attrs, axes)
+        index = [0 if extent == 1 else dims.simplify(i, axes) for i, extent in zip(index, source.shape, strict=True)]
+        name = source.name
+    return name, tuple(index)
+
+
+def regions(graph: Graph, node: Node) -> tuple[Region, ...]:
+    """The index form of a node (not of a view): one region, or several for a join."""
+    builder = _FORMS[node.kind]
+    return builder(graph, node)
+
+
+def _read(graph: Graph, name: str, index: list[Dim], axes: Mapping[str, Dim]) -> Operand:
+    value, resolved = see_through(graph, name, index, axes)
+    return Operand(value, resolved)
+
+
+def _broadcast(graph: Graph, name: str, index: list[Dim]) -> list[Dim]:
+    shape = graph.values[name].shape
+    tail = index[len(index) - len(shape) :]
+    return [0 if extent == 1 else i for i, extent in zip(tail, shape, strict=True)]
+
+
+def _elementwise(graph: Graph, node: Node) -> tuple[Region, ...]:
+    axes: dict[str, Dim] = {}
+    index = _iterate(node.output.shape, axes)
+    operands = tuple(_read(graph, name, _broadcast(graph, name, index), axes) for name in node.inputs)
+    return (Region(axes, operands, tuple(index)),)
+
+
+def _reduce(graph: Graph, node: Node) -> tuple[Region, ...]:
+    shape = graph.values[node.inputs[0]].shape
+    folded = axes_of(node.attrs["axes"], len(shape))
+    axes: dict[str, Dim] = {}
+    reduced: dict[str, Dim] = {}
+    inside = [_axis("r", d, n, reduced) if d in folded else _axis("o", d, n, axes) for d, n in enumerate(shape)]
+    output = [0 if d in folded else i for d, i in enumerate(inside) if node.attrs["keepdims"] or d not in folded]
+    return (Region(axes, (_read(graph, node.inputs[0], inside, axes | reduced),), tuple(output), reduced),)
+
+
+def _scan(graph: Graph, node: Node) -> tuple[Region, ...]:
+    axes: dict[str, Dim] = {}
+    index = _iterate(node.output.shape, axes)
+    along = index[axis_of(node.attrs["axis"], len(index))]
+    scanned = along.text if isinstance(along, Expr) else None
+    return (Region(axes, (_read(graph, node.inputs[0], index, axes),), tuple(index), scanned=scanned),)
+
+
+def _gather(graph: Graph, node: Node) -> tuple[Region, ...]:
+    data, positions = (graph.values[name] for name in node.inputs)
+    axis = axis_of(node.attrs["axis"], len(data.shape))
+    axes: dict[str, Dim] = {}
+    index = _iterate(node.output.shape, axes)
+    inner = axis + len(positions.shape)
+    source = [*index[:axis], 0, *index[inner:]]
+    where = _read(graph, node.inputs[1], index[axis:inner], axes)
+    return (Region(axes, (Operand(data.name, tuple(source), axis), where), tuple(index)),)
+
+
+def _contract(graph: Graph, node: Node) -> tuple[Region, ...]:
+    a, b = (graph.values[name].shape for name in node.inputs)
+    axes: dict[str, Dim] = {}
+    reduced: dict[str, Dim] = {}
+    index = _iterate(node.output.shape, axes)
+    k = _axis("r", 0, a[-1], reduced)
+    batch, m, n = index[:-2], index[-2], index[-1]
+
+    def leading(shape: Shape) -> list[Dim]:
+        tail = batch[len(batch) - (len(shape) - 2) :]
+        return [0 if extent == 1 else i for i, extent in zip(tail, shape[:-2], strict=True)]
+
+    everything = axes | reduced
+    left = _read(graph, node.inputs[0], [*leading(a), m, k], everything)
+    right = _read(graph, node.inputs[1], [*leading(b), k, n], everything)
+    return (Region(axes, (left, right), tuple(index), reduced),)
+
+
+def _join(graph: Graph, node: Node) -> tuple[Region, ...]:
+    if "axis" in node.attrs:
+        return _concat(graph, node)
+    base = _elementwise(graph, Node(node.outputs, "copy", node.inputs[:1]))[0]
+    axes: dict[str, Dim] = {}
+    bounds = slice_bounds(node.attrs, node.output.shape)
+    inside = [_axis("o", d, count, axes) for d, (_, count, _) in enumerate(bounds)]
+    target = [dims.add(first, dims.multiply(i, step)) for i, (first, _, step) in zip(inside, bounds, strict=True)]
+    value = _read(graph, node.inputs[1], _broadcast(graph, node.inputs[1], inside), axes)
+    return (base, Region(axes, (value,), tuple(target)))
+
+
+def _concat(graph: Graph, node: Node) -> tuple[Region, ...]:
+    along = axis_of(node.attrs["axis"], len(node.output.shape))
+    pieces, offset = [], 0
+    for name in node.inputs:
+        axes: dict[str, Dim] = {}
+        shape = graph.values[name].shape
+        inside = _iterate(shape, axes)
+        target = [dims.add(i, offset) if d == along else i for d, i in enumerate(inside)]
+        pieces.append(Region(axes, (_read(graph, name, inside, axes),), tuple(target)))
+        offset = dims.add(offset, shape[along])  # type: ignore[assignment]
+    return tuple(pieces)
+
+
+def _source(graph: Graph, node: Node) -> tuple[Region, ...]:
+    axes: dict[str, Dim] = {}
+    return (Region(axes, (), tuple(_iterate(node.output.shape, axes))),)
+
+
+_FORMS = {
+    Kind.SOURCE: _source,
+    Kind.ELEMENTWISE: _elementwise,
+    Kind.REDUCE: _reduce,
+    Kind.SCAN: _scan,
+    Kind.GATHER: _gather,
+    Kind.CONTRACT: _contract,
+    Kind.JOIN: _join,
+    Kind.COMM: _elementwise,
+}

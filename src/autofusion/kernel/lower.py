@@ -1,0 +1,222 @@
+"""From a FusionGroup to its Kernel: name the axes, turn every operator into statements, copy results out.
+
+Inside a group, values of reduced precision stay in float32 unless `strict`; what leaves the group is rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autofusion import dims
+from autofusion.autofuse.forms import Form, Forms, plain_axis
+from autofusion.autofuse.legality import Space
+from autofusion.autofuse.partition import FusionGroup
+from autofusion.dims import Dim, Expr
+from autofusion.dtypes import DType
+from autofusion.graph.index import Operand as Read
+from autofusion.graph.index import Region
+from autofusion.graph.ir import Graph, Node, Value
+from autofusion.kernel import ir
+from autofusion.kernel.ir import Access, Axis, Copy, Kernel, Literal, Map, Operand, Param, Role
+from autofusion.ops import Kind
+from autofusion.target import Target
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel, the graph values behind its parameters, and the graph's names for its canonical ones."""
+
+    kernel: Kernel
+    arguments: tuple[str, ...]
+    names: Mapping[str, str]
+
+
+def outputs_of(graph: Graph, group: FusionGroup) -> list[Value]:
+    """The group's values that something outside reads, or that are results of the graph."""
+    inside = {node.name for node in group.nodes}
+    results = {o.name for o in graph.outputs}
+    found = []
+    for node in group.nodes:
+        if node.name in results or _leaves(graph, node.name, inside):
+            found.append(node.output)
+    return found
+
+
+def _leaves(graph: Graph, name: str, inside: set[str]) -> bool:
+    """Whether a reader (past views) is outside, or a view of the value is a result."""
+    for consumer in graph.consumers[name]:
+        if consumer.is_view:
+            if any(o.name == consumer.name for o in graph.outputs) or _leaves(graph, consumer.name, inside):
+                return True
+        elif consumer.name not in inside:
+            return True
+    return False
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, group: FusionGroup, forms: Forms, target: Target, strict: bool) -> None:
+        self.graph = graph
+        self.forms = forms
+        self.strict = strict
+        self.space = Space(graph, target, forms)
+        self.nodes = group.nodes
+        self.outputs = outputs_of(graph, group)
+        self.leaving = {v.name for v in self.outputs}
+        self.inside = {node.name for node in group.nodes}
+        self.params: dict[str, Param] = {}
+        self.values: dict[str, str] = {}
+        self.axis_names: dict[int, str] = {}
+        self.statements: list[ir.Statement] = []
+
+    def run(self) -> Lowered:
+        for node in self.nodes:
+            form = self.forms.of(node)
+            self.space.add(form)
+            self.space.connect(form, self.inside)
+        self._share_reads()
+        for node in self.nodes:
+            self.values[node.name] = f"v{len(self.values)}"
+        for node in self.nodes:
+            form = self.forms.of(node)
+            for number, region in enumerate(form.regions):
+                self.statements += self._rounded(self._statement(form, number, region))
+        for value in self.outputs:
+            self._copy_out(value)
+        names = {short: name for name, short in self.values.items()}
+        names |= {param.name: name for name, param in self.params.items()}
+        kernel = Kernel((*self.params.values(), *self.statements))
+        return Lowered(kernel, tuple(self.params), names)
+
+    def _share_reads(self) -> None:
+        """Axes along which several operators read one parameter at the same positions become one axis, where they can."""
+        seen: dict[tuple[str, int], int] = {}
+        for node in self.nodes:
+            form = self.forms.of(node)
+            for local, region in zip(self.space.region_axes[node.name], form.regions, strict=True):
+                for operand in region.operands:
+                    producer = self.forms.producer(operand.value)
+                    if producer is not None and producer.name in self.inside:
+                        continue
+                    for position, index in enumerate(operand.index):
+                        axis = local.get(plain_axis(index) or "")
+                        if axis is not None:
+                            first = seen.setdefault((operand.value, position), axis)
+                            if self.space.axes.extent[first] == self.space.axes.extent[axis]:
+                                self.space.axes.unify(first, axis)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+    def _axis(self, axis: int) -> str:
+        root = self.space.axes.find(axis)
+        if root not in self.axis_names:
+            self.axis_names[root] = f"i{len(self.axis_names)}"
+        return self.axis_names[root]
+
+    def _param(self, value: Value, role: Role) -> str:
+        if value.name not in self.params:
+            self.params[value.name] = Param(f"p{len(self.params)}", value.dtype, value.shape, role, value.strides)
+        return self.params[value.name].name
+
+    def _dtype(self, node: Node) -> DType:
+        """The type that the node's value is rounded to."""
+        dtype = node.output.dtype
+        explicit = "dtype" in node.attrs
+        return dtype if self.strict or explicit or node.name in self.leaving else dtype.compute
+
+    # -- statements -----------------------------------------------------------------------------------------------------
+    def _statement(self, form: Form, number: int, region: Region) -> ir.Statement:
+        node = form.node
+        local = self.space.region_axes[node.name][number]
+        renamed: dict[str, Dim] = {name: dims.symbol(self._axis(axis)) for name, axis in local.items()}
+        axes = tuple(Axis(str(renamed[name]), extent) for name, extent in region.axes.items())
+        reduced = tuple(Axis(str(renamed[name]), extent) for name, extent in region.reduced.items())
+        target = Access(self.values[node.name], _rename(region.output, renamed))
+        reads = [self._operand(operand, renamed) for operand in region.operands]
+        dtype = self._dtype(node)
+        return self._make(node, region, target, dtype, reads, axes, reduced, renamed)
+
+    def _rounded(self, statement: ir.Statement) -> list[ir.Statement]:
+        """Folds and contractions accumulate in float32; a reduced result is rounded by a statement of its own."""
+        if not isinstance(statement, ir.Fold | ir.Scan | ir.Contract) or not statement.dtype.is_reduced:
+            return [statement]
+        wide = Access(statement.target.name + "w", statement.target.index)
+        folding = replace(statement, target=wide, dtype=statement.dtype.compute)
+        return [folding, Map(statement.target, statement.dtype, "cast", (wide,), statement.axes)]
+
+    def _make(
+        self,
+        node: Node,
+        region: Region,
+        target: Access,
+        dtype: DType,
+        reads: list[Operand],
+        axes: tuple[Axis, ...],
+        reduced: tuple[Axis, ...],
+        renamed: Mapping[str, Dim],
+    ) -> ir.Statement:
+        if node.kind is Kind.REDUCE:
+            assert node.row.fold
+            return ir.Fold(target, dtype, node.row.fold, reads[0], axes, reduced)
+        if node.kind is Kind.SCAN:
+            assert node.row.fold
+            if region.scanned is None:
+                return Map(target, dtype, "cast" if dtype is not node.output.dtype else "copy", tuple(reads), axes)
+            return ir.Scan(target, dtype, node.row.fold, reads[0], str(renamed[region.scanned]), axes)
+        if node.kind is Kind.CONTRACT:
+            left, right = reads
+            assert isinstance(left, Access) and isinstance(right, Access)
+            return ir.Contract(target, dtype, left, right, axes, reduced)
+        if node.kind is Kind.GATHER:
+            source, position = reads
+            assert isinstance(source, Access)
+            axis = region.operands[0].gathered
+            assert axis is not None
+            extent = self.graph.values[region.operands[0].value].shape[axis]
+            return ir.Gather(target, dtype, source, axis, position, extent, axes)
+        if node.kind in (Kind.JOIN, Kind.COMM):
+            return Map(target, dtype, "copy", tuple(reads), axes)
+        return Map(target, dtype, node.op, tuple(reads), axes)
+
+    def _operand(self, read: Read, renamed: Mapping[str, Dim]) -> Operand:
+        index = _rename(read.index, renamed)
+        source = self.graph.producers.get(read.value)
+        if source is not None and source.kind is Kind.SOURCE:
+            return _literal(source, index)
+        if source is not None and source.name in self.inside:
+            return Access(self.values[read.value], index)
+        return Access(self._param(self.graph.values[read.value], Role.IN), index)
+
+    def _copy_out(self, value: Value) -> None:
+        axes, index = [], []
+        for axis, extent in zip(self.space.value_axes[value.name], value.shape, strict=True):
+            if axis is None:
+                index.append(0)
+                continue
+            name = self._axis(axis)
+            axes.append(Axis(name, extent))
+            index.append(dims.symbol(name))  # type: ignore[arg-type]
+        source = Access(self.values[value.name], tuple(index))
+        self.statements.append(Copy(Access(self._param(value, Role.OUT), tuple(index)), source, tuple(axes)))
+
+
+def _rename(index: tuple[Dim, ...], renamed: Mapping[str, Dim]) -> tuple[Dim, ...]:
+    return tuple(dims.substitute(i, renamed) for i in index)
+
+
+def _literal(source: Node, index: tuple[Dim, ...]) -> Literal:
+    attrs: dict[str, Any] = source.attrs
+    dtype = source.output.dtype
+    if "value" in attrs:
+        return Literal(dtype, attrs["value"])
+    position = index[attrs["axis"]]
+    return Literal(dtype, position if isinstance(position, Expr) else int(position))
+
+
+def lower(
+    graph: Graph, group: FusionGroup, target: Target, forms: Forms | None = None, strict: bool = False
+) -> Lowered:
+    """The group's kernel. `strict`: every operator rounds to its declared type."""
+    lowered = _Lowering(graph, group, forms or Forms(graph), target, strict).run()
+    ir.verify(lowered.kernel)
+    return lowered

@@ -1,0 +1,292 @@
+"""Schedules: the decisions for one kernel, as data, and the heuristics that propose them.
+
+A bad schedule is slow, never wrong: whatever `Schedule` names, building checks that it is legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from autofusion import text
+from autofusion.dims import Dim, Expr, evaluate, product, range_of, symbols
+from autofusion.dtypes import DType
+from autofusion.errors import FormatError
+from autofusion.kernel.ir import Access, Axis, Contract, Copy, Fold, Kernel, Role, Scan, Statement, operands_of, reduced_of
+from autofusion.target import Target
+from autofusion.text import ir
+
+CHUNKS = 64  # parallel parts of a launch at most: enough for a balanced tail on many cores
+GRAIN = 8192.0  # elementwise operations that a chunk is worth
+SIZE_HINT = 512
+
+
+@ir("{axis}:{size}")
+@dataclass(frozen=True)
+class Tile:
+    """A tile size along an axis."""
+
+    axis: str
+    size: int
+
+
+@ir("schedule outer={outer} stream={stream} chunks={chunks} block={block}")
+@dataclass(frozen=True)
+class Schedule:
+    """`outer`: axes bound to cores, with tile sizes. `stream`: at most one axis walked in tiles inside, once per
+    dependent fold. `chunks`: the most parallel parts. `block`: rows, columns and depth of a contraction's block."""
+
+    outer: tuple[Tile, ...]
+    stream: tuple[Tile, ...]
+    chunks: int
+    block: tuple[int, ...] = (64, 256, 256)
+
+    def __str__(self) -> str:
+        return text.show(self)
+
+
+def parse(source: str) -> Schedule:
+    """Read a schedule's text back. Raises FormatError."""
+    schedule = text.parse(Schedule, source, ())
+    if len(schedule.stream) > 1 or len(schedule.block) != 3:
+        raise FormatError("a schedule streams one axis at most and blocks three extents")
+    return schedule
+
+
+def estimate(dim: Dim) -> int:
+    """A number for a dim that may be symbolic."""
+    return dim if isinstance(dim, int) else int(evaluate(dim, {name: SIZE_HINT for name in symbols(dim)}))
+
+
+class Analysis:
+    """What may be done with each axis of a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.extents: dict[str, Dim] = {}
+        self.broken: set[str] = set()
+        self.reduced: set[str] = set()
+        self.scanned: set[str] = set()
+        self.definitions: dict[str, list[Statement]] = {}
+        for statement in kernel.statements:
+            self.definitions.setdefault(statement.target.name, []).append(statement)
+            for axis in (*statement.axes, *reduced_of(statement)):
+                self.extents[axis.name] = axis.extent
+            self.reduced |= {a.name for a in reduced_of(statement)}
+            if isinstance(statement, Scan):
+                self.scanned.add(statement.along)
+        self._find_broken()
+
+    @cached_property
+    def stores(self) -> tuple[Copy, ...]:
+        """The copies to output parameters."""
+        outputs = {p.name for p in self.kernel.params if p.role is Role.OUT}
+        return tuple(s for s in self.kernel.statements if isinstance(s, Copy) and s.target.name in outputs)
+
+    def value_axis(self, name: str, position: int) -> str | None:
+        """The axis that a value's dimension is; None where its definitions do not agree on a plain one."""
+        found = {str(d.target.index[position]) for d in self.definitions[name]}
+        axis = next(iter(found))
+        return axis if len(found) == 1 and axis in self.extents else None
+
+    def _find_broken(self) -> None:
+        for statement in self.kernel.statements:
+            for operand in operands_of(statement):
+                if not isinstance(operand, Access) or operand.name not in self.definitions:
+                    continue
+                for position, index in enumerate(operand.index):
+                    axis = self.value_axis(operand.name, position)
+                    if axis is None or str(index) != axis:
+                        self._break(operand.name, position, index)
+
+    def _break(self, name: str, position: int, index: Dim) -> None:
+        for definition in self.definitions[name]:
+            self.broken |= symbols(definition.target.index[position]) & set(self.extents)
+        self.broken |= symbols(index) & set(self.extents)
+
+    @cached_property
+    def outer(self) -> list[str]:
+        """Axes that tiles may be cut along: nothing crosses them, and every result has them; in the stores' order."""
+        if not self.stores:
+            return []
+        order = [a.name for a in max(self.stores, key=lambda s: len(s.axes)).axes]
+        shared = set(order).intersection(*({a.name for a in s.axes} for s in self.stores))
+        return [n for n in order if n in shared and n not in self.broken | self.reduced | self.scanned]
+
+    @cached_property
+    def streamable(self) -> list[str]:
+        """Axes that can be walked in tiles, recomputing once per fold along them; largest first."""
+        free = [n for n in self.extents if n not in self.broken | self.scanned]
+        folded = {n for n in free if self._owners(n) > 1 or n not in self.reduced}
+        return sorted(folded, key=lambda n: (-estimate(self.extents[n]), n))
+
+    def _owners(self, name: str) -> int:
+        """How many statements have the axis; a contraction's own depth axis is walked by the contraction itself."""
+        mine = [s for s in self.kernel.statements if name in {a.name for a in (*s.axes, *reduced_of(s))}]
+        return 2 if any(not isinstance(s, Contract) for s in mine) else len(mine)
+
+    @cached_property
+    def contractions(self) -> list[Contract]:
+        return [s for s in self.kernel.statements if isinstance(s, Contract)]
+
+    def value_bytes(self, tiles: dict[str, int]) -> Iterator[tuple[str, int]]:
+        """Bytes of each value's tile."""
+        for name, definitions in self.definitions.items():
+            first = definitions[0]
+            if any(p.name == name for p in self.kernel.params):
+                continue
+            size = _dtype_of(first).size
+            for position in range(len(first.target.index)):
+                size *= self._span(name, position, tiles)
+            yield name, size
+
+    def _span(self, name: str, position: int, tiles: dict[str, int]) -> int:
+        axis = self.value_axis(name, position)
+        if axis is not None:
+            return min(tiles.get(axis, 1 << 62), estimate(self.extents[axis]))
+        spans = [range_of(d.target.index[position], self.extents)[1] for d in self.definitions[name]]
+        return max(estimate(s) + 1 if s is not None else 1 for s in spans)
+
+    def peak_bytes(self, tiles: dict[str, int]) -> int:
+        """Bytes alive at once, parameter tiles included, when axes are cut to `tiles`."""
+        sizes = dict(self.value_bytes(tiles))
+        last: dict[str, int] = {}
+        loads = 0
+        seen: set[Access] = set()
+        for position, statement in enumerate(self.kernel.statements):
+            for operand in operands_of(statement):
+                if not isinstance(operand, Access):
+                    continue
+                if operand.name in sizes:
+                    last[operand.name] = position
+                elif operand not in seen and not isinstance(statement, Contract):
+                    seen.add(operand)
+                    loads += self._load_bytes(operand, tiles)
+        alive = peak = 0
+        for position, statement in enumerate(self.kernel.statements):
+            alive += sizes.get(statement.target.name, 0)
+            peak = max(peak, alive)
+            alive -= sum(sizes[n] for n, end in last.items() if end == position)
+        return peak + loads
+
+    def _load_bytes(self, operand: Access, tiles: dict[str, int]) -> int:
+        size = next(p.dtype.size for p in self.kernel.params if p.name == operand.name)
+        names = {n for index in operand.index for n in symbols(index)} & set(self.extents)
+        for name in names:
+            size *= min(tiles.get(name, 1 << 62), estimate(self.extents[name]))
+        return size
+
+
+def _dtype_of(statement: Statement) -> DType:
+    return statement.dtype if not isinstance(statement, Copy) else DType.FLOAT32
+
+
+def propose(kernel: Kernel, target: Target) -> Schedule:
+    """The heuristic schedule: long contiguous tiles that fit on-chip, enough chunks to share, streaming where needed."""
+    analysis = Analysis(kernel)
+    if analysis.contractions:
+        return _for_contraction(analysis, target)
+    return _for_vectors(analysis, target, target.onchip_bytes // 2)
+
+
+def _total_work(analysis: Analysis) -> float:
+    return float(
+        sum(
+            estimate(product(a.extent for a in (*s.axes, *reduced_of(s)))) * (8 if isinstance(s, Contract) else 2)
+            for s in analysis.kernel.statements
+        )
+    )
+
+
+def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
+    chunks = int(max(1, min(CHUNKS, _total_work(analysis) // GRAIN)))
+    outer = {name: 1 for name in analysis.outer}
+    stream = _stream(analysis, outer, budget)
+    tiles = dict(outer) | {t.axis: t.size for t in stream}
+    independent = product(estimate(analysis.extents[n]) for n in outer)
+    limit = max(1, int(estimate(independent)) // chunks)  # elements of an outer tile, so that chunks have some each
+    for name in reversed(analysis.outer):
+        extent = analysis.extents[name]
+        full = extent if isinstance(extent, int) else 1 << 14
+        size = max(1, min(full, limit))
+        while size > 1 and analysis.peak_bytes(tiles | {name: size}) > budget:
+            size = (size + 1) // 2
+        tiles[name] = outer[name] = _rounded(size, full)
+        limit = max(1, limit // tiles[name])
+    return Schedule(tuple(Tile(n, s) for n, s in outer.items()), stream, chunks)
+
+
+def _rounded(size: int, full: int) -> int:
+    """A tile size that wastes no part of a vector, where it is not the whole axis."""
+    return size if size == full or size < 64 else size // 64 * 64
+
+
+def _stream(analysis: Analysis, outer: dict[str, int], budget: int) -> tuple[Tile, ...]:
+    """The axis to stream, where rows do not fit or have an unknown length."""
+    inner = [n for n in analysis.streamable if n not in outer]
+    open_ended = [n for n in inner if isinstance(analysis.extents[n], Expr)]
+    if not open_ended and (not inner or analysis.peak_bytes(dict(outer)) <= budget):
+        return ()
+    axis = (open_ended or inner)[0]
+    size = 4096
+    while size > 64 and analysis.peak_bytes(dict(outer) | {axis: size}) > budget:
+        size //= 2
+    return (Tile(axis, size),)
+
+
+def _for_contraction(analysis: Analysis, target: Target) -> Schedule:
+    """Square-ish tiles of the result; whole rows where something folds along them."""
+    main = max(analysis.contractions, key=lambda s: estimate(product(a.extent for a in (*s.axes, *s.reduced))))
+    names = [str(i) for i in main.target.index if isinstance(i, Expr)]
+    rows = names[-2] if len(names) > 1 and isinstance(main.target.index[-2], Expr) else None
+    columns = names[-1] if names and isinstance(main.target.index[-1], Expr) else None
+    block = _block(main, target)
+    wanted = {rows: 128, columns: 256}
+    tiles: dict[str, int] = {}
+    for name in analysis.outer:
+        extent = analysis.extents[name]
+        tiles[name] = min(wanted.get(name, 1), extent if isinstance(extent, int) else 1 << 30)
+    budget = target.onchip_bytes * 3 // 4
+    for name in (rows, columns):
+        while name in tiles and tiles[name] > 8 and (
+            analysis.peak_bytes(tiles) > budget or _tiles(analysis, tiles) < min(16, _total_work(analysis) // 2e6)
+        ):
+            tiles[name] = max(8, tiles[name] // 2)
+    stream = ()
+    if analysis.peak_bytes(tiles) > budget:
+        stream = _stream(analysis, tiles, budget)
+    return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), stream, CHUNKS, block)
+
+
+def _tiles(analysis: Analysis, tiles: dict[str, int]) -> int:
+    count = 1
+    for name, size in tiles.items():
+        count *= -(-estimate(analysis.extents[name]) // size)
+    return count
+
+
+def _block(main: Contract, target: Target) -> tuple[int, int, int]:
+    """Rows, columns and depth of a block whose three parts fit where the unit's operands and results live."""
+    unit = next(u for u in target.units if u.left != "" and u.result == _contract_space(target))
+    rows, columns, depth = 128, 256, 512
+    size = max(main.dtype.size, 4)
+    limits = [target.spaces[s].bytes for s in (unit.left, unit.right, unit.result)]
+    if unit is target.vector:
+        return rows, columns, depth
+    while rows * columns * size > limits[2] // 1:
+        columns //= 2
+    while depth * max(rows, columns) * size > min(limits[0], limits[1]):
+        depth //= 2
+    return rows, columns, depth
+
+
+def _contract_space(target: Target) -> str:
+    from autofusion.ops import Kind
+
+    unit = target.unit_for(Kind.CONTRACT)
+    assert unit is not None
+    return unit.result
+
+
+__all__ = ["Analysis", "Axis", "Fold", "Schedule", "Tile", "parse", "propose", "replace"]

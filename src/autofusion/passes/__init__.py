@@ -1,0 +1,1 @@
+"""Passes over the Graph, one file each; `pipeline` is their narrated list."""

@@ -1,0 +1,199 @@
+"""Targets: machines as data. Legality, lowering and cost ask these facts; nothing asks a target's name.
+
+Sources of the Ascend figures: the public Ascend C documentation (arch 2201 and 3510); those marked "assumed" are
+defaults where it gives a range or nothing. The CPU's are read from the machine or given by name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from autofusion.dtypes import DType
+from autofusion.errors import TargetError
+from autofusion.ops import Kind
+from autofusion.text import ir
+
+
+@ir("space {name} bytes={bytes} align={align}[[ onchip={onchip}]]")
+@dataclass(frozen=True)
+class Space:
+    """A memory space. `bytes`: capacity of one core's part (0: unbounded). `align`: of a buffer's start, in bytes."""
+
+    name: str
+    bytes: int
+    align: int
+    onchip: bool = True
+
+
+@ir("path {source} -> {target} by {unit}[[ performs {performs}]]")
+@dataclass(frozen=True)
+class CopyPath:
+    """Data can be copied from `source` to `target` by that unit; `performs`: elementwise ops done on the way for free."""
+
+    source: str
+    target: str
+    unit: str
+    performs: tuple[str, ...] = ()
+
+
+@ir("unit {name} takes {kinds} left={left} right={right} result={result}")
+@dataclass(frozen=True)
+class Unit:
+    """A compute unit: the kinds that it runs, and where its operands and results live."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+    left: str
+    right: str
+    result: str
+
+
+VECTOR_KINDS = (Kind.SOURCE, Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.JOIN, Kind.GATHER, Kind.COMM)
+
+
+@ir("target {name} {family} cores={cores} features={features}:")
+@dataclass(frozen=True)
+class Target:
+    """A machine.
+
+    `lane_bytes`: width of one vector operation. `group_limit`: operators a group may hold (keeps the walk linear).
+    `bandwidth`: bytes per microsecond between GM and the chip, one core. `rate`: elementwise operations per microsecond,
+    one core. `contract_rate`: multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds.
+    `dtypes`: element types that storage may have; `arithmetic`: types computed natively, others are computed in float32.
+    """
+
+    name: str
+    family: str
+    cores: int
+    features: tuple[str, ...] = ()
+    lane_bytes: int = 32
+    group_limit: int = 256
+    bandwidth: float = 20_000.0
+    rate: float = 10_000.0
+    contract_rate: float = 40_000.0
+    barrier_us: float = 1.0
+    launch_us: float = 1.0
+    dtypes: tuple[DType, ...] = tuple(DType)
+    unsupported: tuple[str, ...] = ()
+    facts: tuple[Space | CopyPath | Unit, ...] = field(default=())
+
+    @cached_property
+    def spaces(self) -> dict[str, Space]:
+        return {f.name: f for f in self.facts if isinstance(f, Space)}
+
+    @cached_property
+    def paths(self) -> dict[tuple[str, str], CopyPath]:
+        return {(f.source, f.target): f for f in self.facts if isinstance(f, CopyPath)}
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(f for f in self.facts if isinstance(f, Unit))
+
+    def unit_for(self, kind: Kind) -> Unit | None:
+        """The unit that runs operators of that kind; None where none does."""
+        return next((u for u in self.units if kind in u.kinds), None)
+
+    def route(self, source: str, target: str, through_gm: bool = False) -> tuple[str, ...] | None:
+        """The shortest chain of spaces from `source` to `target` along copy paths; None where there is none."""
+        ways: deque[tuple[str, ...]] = deque([(source,)])
+        seen = {source}
+        while ways:
+            way = ways.popleft()
+            if way[-1] == target:
+                return way
+            for start, end in self.paths:
+                if start == way[-1] and end not in seen and (end == target or through_gm or self.spaces[end].onchip):
+                    seen.add(end)
+                    ways.append((*way, end))
+        return None
+
+    @cached_property
+    def vector(self) -> Unit:
+        """The unit of elementwise work."""
+        unit = self.unit_for(Kind.ELEMENTWISE)
+        if unit is None:
+            raise TargetError(f"target {self.name} has no unit for elementwise operators")
+        return unit
+
+    @cached_property
+    def onchip_bytes(self) -> int:
+        """Capacity for the intermediates of vector work."""
+        return self.spaces[self.vector.result].bytes
+
+
+GM = "GM"
+
+
+def cpu(name: str, cores: int, features: tuple[str, ...], lane_bytes: int, cache_bytes: int) -> Target:
+    """A CPU: one addressable space, and a budget for what should stay in the second-level cache."""
+    return Target(
+        name,
+        "cpu",
+        cores,
+        features,
+        lane_bytes=lane_bytes,
+        bandwidth=12_000.0,
+        rate=lane_bytes / 4 * 1_200.0,
+        contract_rate=lane_bytes / 4 * 3_000.0,
+        barrier_us=1.5,
+        launch_us=1.0,
+        facts=(
+            Space(GM, 0, 1, onchip=False),
+            Space("CACHE", cache_bytes, 64),
+            CopyPath(GM, "CACHE", "core"),
+            CopyPath("CACHE", GM, "core"),
+            CopyPath("CACHE", "CACHE", "core"),
+            Unit("core", (*VECTOR_KINDS, Kind.CONTRACT), "CACHE", "CACHE", "CACHE"),
+        ),
+    )
+
+
+_FIXPIPE = ("cast", "relu", "maximum")
+
+
+def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...]) -> Target:
+    return Target(
+        name,
+        "ascend",
+        cores,
+        lane_bytes=256,
+        bandwidth=1.6e6 / cores / 1.0,
+        rate=1.8e9 / 1e6 / 0.0206,
+        contract_rate=1.8e9 / 1e6 * 16 * 16 * 16 / 2,
+        barrier_us=2.0,
+        launch_us=5.0,
+        unsupported=(),
+        facts=(
+            Space(GM, 0, 1, onchip=False),
+            Space("UB", ub, 32),
+            Space("L1", 512 * 1024 - 256, 32),
+            Space("L0A", 64 * 1024, 512),
+            Space("L0B", 64 * 1024, 512),
+            Space("L0C", l0c, 64),
+            CopyPath(GM, "UB", "vector"),
+            CopyPath("UB", GM, "vector"),
+            CopyPath("UB", "UB", "vector"),
+            CopyPath(GM, "L1", "cube"),
+            CopyPath("L1", "L0A", "cube"),
+            CopyPath("L1", "L0B", "cube"),
+            CopyPath("L0C", GM, "cube", _FIXPIPE),
+            CopyPath("L0C", "L1", "cube", _FIXPIPE),
+            *paths,
+            Unit("vector", VECTOR_KINDS, "UB", "UB", "UB"),
+            Unit("cube", (Kind.CONTRACT,), "L0A", "L0B", "L0C"),
+        ),
+    )
+
+
+# 20 to 25 cores by model: 20 assumed. UB: 192 KB less what the framework reserves.
+ASCEND_910B = _ascend("ascend910b", 20, 188_160, 128 * 1024, ())
+# Cores and bandwidth assumed. The direct paths between the cube's results and the vector unit are this chip's own.
+ASCEND_950 = _ascend(
+    "ascend950",
+    32,
+    248 * 1024,
+    256 * 1024,
+    (CopyPath("L0C", "UB", "cube", _FIXPIPE), CopyPath("UB", "L1", "vector")),
+)

@@ -1,0 +1,275 @@
+"""Writing LLVM IR as text: values with types, straight-line operations, structured loops.
+
+A function is built front to back. Control flow is structured (`loop`, `when`), so every value is defined before it
+is used; mutable state lives in `slot`s (stack cells in the entry block), which LLVM turns into registers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+
+class V(NamedTuple):
+    """An LLVM value: its type (`float`, `<16 x float>`, `i64`, `ptr`) and its text (`%v3`, `7`)."""
+
+    type: str
+    ref: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.ref}"
+
+
+def scalar_of(type_: str) -> str:
+    """`<16 x float>` -> `float`; a scalar type is returned as it is."""
+    return type_.split(" x ")[1][:-1] if type_.startswith("<") else type_
+
+
+def lanes_of(type_: str) -> int:
+    """Lanes of a vector type; 1 for a scalar type."""
+    return int(type_[1:].split(" x ")[0]) if type_.startswith("<") else 1
+
+
+def vector(scalar: str, lanes: int) -> str:
+    """The type of `lanes` values of `scalar`; one lane is the scalar itself."""
+    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+
+
+def like(type_: str, scalar: str) -> str:
+    """`scalar` with as many lanes as `type_` has."""
+    return vector(scalar, lanes_of(type_))
+
+
+def mangle(type_: str) -> str:
+    """The suffix that LLVM's overloaded intrinsics use: `<16 x float>` -> `v16f32`."""
+    names = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+    scalar = scalar_of(type_)
+    text = names.get(scalar, scalar)
+    return f"v{lanes_of(type_)}{text}" if type_.startswith("<") else text
+
+
+def literal(scalar: str, value: float | int | bool) -> str:
+    """The text of a constant of a scalar type. A `float` is rounded to single precision first."""
+    if scalar in ("float", "double"):
+        number = float(value)
+        if scalar == "float":
+            number = float32_of(number)
+        return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+    if scalar == "i1":
+        return "true" if value else "false"
+    return str(int(value))
+
+
+def float32_of(number: float) -> float:
+    """`number` rounded to single precision, with overflow to infinity."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+class Module:
+    """The text of one LLVM module: functions, and the declarations that they need."""
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+        self.declarations: dict[str, str] = {}
+        self.globals: dict[str, str] = {}
+
+    def declare(self, name: str, result: str, arguments: list[str]) -> None:
+        self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
+
+    def text(self) -> str:
+        parts = [*sorted(self.globals.values()), *self.functions, *sorted(self.declarations.values())]
+        return "\n".join(parts) + "\n"
+
+
+class Emitter:
+    """One function being written into a `Module`.
+
+    `fma` and `ldexp` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON), and scaling
+    by a power of two (AVX-512 `vscalef`). Without it LLVM would call libm lane by lane, so other code is written then.
+    """
+
+    def __init__(self, module: Module, fma: bool = False, ldexp: bool = False) -> None:
+        self.module = module
+        self.fma = fma
+        self.ldexp = ldexp
+        self.entry: list[str] = []
+        self.lines: list[str] = []
+        self.counter = 0
+        self.label = "entry"
+
+    # -- names and lines ------------------------------------------------------------------------------------------
+    def fresh(self, prefix: str = "v") -> str:
+        self.counter += 1
+        return f"%{prefix}{self.counter}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def comment(self, text: str) -> None:
+        self.lines.append("  ; " + text.replace("\n", " "))
+
+    def value(self, type_: str, text: str) -> V:
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return V(type_, name)
+
+    # -- constants ------------------------------------------------------------------------------------------------
+    def const(self, type_: str, value: float | int | bool) -> V:
+        """A constant of a scalar type, or the same constant in every lane of a vector type."""
+        scalar = scalar_of(type_)
+        text = literal(scalar, value)
+        return V(type_, text if scalar == type_ else f"splat ({scalar} {text})")
+
+    def i64(self, value: int) -> V:
+        return V("i64", str(value))
+
+    def bits(self, type_: str, pattern: int) -> V:
+        """A constant of an integer type from its bit pattern (wrapped to the signed range)."""
+        width = int(scalar_of(type_)[1:])
+        pattern &= (1 << width) - 1
+        return self.const(type_, pattern - (1 << width) if pattern >> (width - 1) else pattern)
+
+    # -- straight-line operations ---------------------------------------------------------------------------------
+    def op(self, opcode: str, a: V, b: V | None = None) -> V:
+        """`fadd`, `mul`, `xor`, `fneg` …: operands and result have one type."""
+        return self.value(a.type, f"{opcode} {a}" + (f", {b.ref}" if b is not None else ""))
+
+    def cmp(self, predicate: str, a: V, b: V) -> V:
+        """`fcmp olt`, `icmp slt` …: the result has `i1` lanes."""
+        return self.value(like(a.type, "i1"), f"{predicate} {a}, {b.ref}")
+
+    def select(self, condition: V, a: V, b: V) -> V:
+        return self.value(a.type, f"select {condition}, {a}, {b}")
+
+    def cast(self, opcode: str, a: V, type_: str) -> V:
+        """`sitofp`, `fptosi`, `bitcast`, `zext` …"""
+        return a if a.type == type_ and opcode == "bitcast" else self.value(type_, f"{opcode} {a} to {type_}")
+
+    def call(self, intrinsic: str, result: str, *arguments: V, overload: tuple[str, ...] | None = None) -> V:
+        """Call `llvm.<intrinsic>.<overload>`; the overload is the result's type unless it is given."""
+        suffix = "".join("." + mangle(t) for t in (overload if overload is not None else (result,)))
+        name = f"llvm.{intrinsic}{suffix}"
+        self.module.declare(name, result, [a.type for a in arguments])
+        text = f"call {result} @{name}({', '.join(map(str, arguments))})"
+        if result == "void":
+            self.line(text)
+            return V("void", "")
+        return self.value(result, text)
+
+    def splat(self, a: V, lanes: int) -> V:
+        """A scalar in every lane."""
+        if lanes == 1:
+            return a
+        type_ = vector(a.type, lanes)
+        first = self.value(type_, f"insertelement {type_} poison, {a}, i64 0")
+        return self.value(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
+
+    def extract(self, a: V, lane: int) -> V:
+        return self.value(scalar_of(a.type), f"extractelement {a}, i64 {lane}")
+
+    def insert(self, a: V, b: V, lane: int) -> V:
+        return self.value(a.type, f"insertelement {a}, {b}, i64 {lane}")
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+    def gep(self, base: V, offset: V, scalar: str) -> V:
+        """`base + offset * sizeof(scalar)`."""
+        return self.value("ptr", f"getelementptr {scalar}, {base}, {offset}")
+
+    def load(self, type_: str, pointer: V, align: int) -> V:
+        return self.value(type_, f"load {type_}, {pointer}, align {align}")
+
+    def store(self, value: V, pointer: V, align: int, nontemporal: bool = False) -> None:
+        self.line(f"store {value}, {pointer}, align {align}" + (", !nontemporal !{i32 1}" if nontemporal else ""))
+
+    def slot(self, type_: str) -> V:
+        """A stack cell in the entry block; `load` and `store` it. LLVM promotes it to a register."""
+        name = self.fresh("s")
+        self.entry.append(f"  {name} = alloca {type_}")
+        return V("ptr", name)
+
+    def get(self, slot: V, type_: str) -> V:
+        return self.value(type_, f"load {type_}, {slot}")
+
+    def set(self, slot: V, value: V) -> None:
+        self.line(f"store {value}, {slot}")
+
+    # -- integer index arithmetic (constant-folded) -----------------------------------------------------------------
+    def add(self, a: V, b: V) -> V:
+        if a.ref == "0":
+            return b
+        if b.ref == "0":
+            return a
+        return self._fold("add", a, b, lambda x, y: x + y)
+
+    def sub(self, a: V, b: V) -> V:
+        return a if b.ref == "0" else self._fold("sub", a, b, lambda x, y: x - y)
+
+    def mul(self, a: V, b: V) -> V:
+        if a.ref == "1":
+            return b
+        if b.ref == "1":
+            return a
+        return self.i64(0) if "0" in (a.ref, b.ref) else self._fold("mul", a, b, lambda x, y: x * y)
+
+    def _fold(self, opcode: str, a: V, b: V, rule: object) -> V:
+        if is_number(a.ref) and is_number(b.ref):
+            return self.i64(rule(int(a.ref), int(b.ref)))  # type: ignore[operator]
+        return self.op(opcode, a, b)
+
+    # -- control flow -----------------------------------------------------------------------------------------------
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def jump(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def branch(self, condition: V, yes: str, no: str) -> None:
+        self.line(f"br {condition}, label %{yes}, label %{no}")
+
+    @contextmanager
+    def loop(self, begin: V, end: V, step: V) -> Iterator[V]:
+        """`for (index = begin; index < end; index += step)`; the index is an `i64`."""
+        self.counter += 1
+        number = self.counter
+        head, body, latch, done = (f"{part}{number}" for part in ("head", "body", "latch", "done"))
+        before = self.label
+        self.jump(head)
+        self.start(head)
+        index = V("i64", f"%i{number}")
+        self.line(f"{index.ref} = phi i64 [ {begin.ref}, %{before} ], [ %n{number}, %{latch} ]")
+        inside = self.cmp("icmp slt", index, end)
+        self.branch(inside, body, done)
+        self.start(body)
+        yield index
+        self.jump(latch)
+        self.start(latch)
+        self.line(f"%n{number} = add i64 {index.ref}, {step.ref}")
+        self.jump(head)
+        self.start(done)
+
+    @contextmanager
+    def when(self, condition: V) -> Iterator[None]:
+        """Run the body only if `condition` (a scalar `i1`) holds."""
+        self.counter += 1
+        yes, done = f"then{self.counter}", f"join{self.counter}"
+        self.branch(condition, yes, done)
+        self.start(yes)
+        yield
+        self.jump(done)
+        self.start(done)
+
+    def function(self, name: str, parameters: list[str], attributes: str = "") -> None:
+        """Close the function (it returns void) and add its text to the module."""
+        text = [f"define void @{name}({', '.join(parameters)}) {attributes} {{".replace("  ", " "), "entry:"]
+        text += self.entry + self.lines + ["  ret void", "}"]
+        self.module.functions.append("\n".join(text))
+
+
+def is_number(text: str) -> bool:
+    return text.lstrip("-").isdigit()

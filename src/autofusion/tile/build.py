@@ -1,0 +1,524 @@
+"""From a Kernel and a Schedule to a tile Program.
+
+Chunks of outer tiles become the parallel loop. Inside a tile, statements run in order over on-chip buffers; parameters
+are copied in once per tile, or once per chunk where they do not depend on the tile. A streamed axis is walked in passes,
+one more than there are dependent folds along it; each pass recomputes what it needs. Where contractions have a unit of
+their own, each step has two bodies, and the results go through a ring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autofusion import dims
+from autofusion.dims import Dim, Expr, ceildiv, minimum, range_of, substitute, symbols
+from autofusion.dtypes import DType
+from autofusion.errors import TargetError
+from autofusion.kernel.ir import (
+    Access,
+    Axis,
+    Contract,
+    Copy,
+    Fold,
+    Gather,
+    Kernel,
+    Literal,
+    Map,
+    Operand,
+    Scan,
+    Statement,
+    operands_of,
+    reduced_of,
+)
+from autofusion.kernel.schedule import Analysis, Schedule
+from autofusion.ops import Kind
+from autofusion.ops.folds import FOLDS
+from autofusion.target import GM, Target, Unit
+from autofusion.tile.ir import Body, Buffer, Let, Loop, Parallel, Program, Put, Ring, Step, Take, verify
+
+sym = dims.symbol
+
+
+def build(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
+    """The program of a kernel. Raises VerifyError or TargetError where the schedule is not legal for the target."""
+    program = _Builder(kernel, schedule, target).run()
+    verify(program, target)
+    return program
+
+
+@dataclass
+class _Block:
+    """Statements being collected, and the parameter tiles already in buffers there."""
+
+    lines: list[Any] = field(default_factory=list)
+    loaded: dict[tuple[Any, ...], Access] = field(default_factory=dict)
+
+
+class _Builder:
+    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
+        self.kernel = kernel
+        self.schedule = schedule
+        self.target = target
+        self.analysis = Analysis(kernel)
+        self.params = {p.name: p for p in kernel.params}
+        self.outer = self._legal_outer()
+        self.stream = {t.axis: t.size for t in schedule.stream if t.axis in self.analysis.streamable}
+        self.tiles = self.outer | self.stream
+        self.buffers: dict[str, Buffer] = {}
+        self.rings: list[Ring] = []
+        self.values: dict[str, str] = {}
+        self.vector = target.vector
+        unit = target.unit_for(Kind.CONTRACT)
+        self.cube: Unit = unit if unit is not None else target.vector
+        self.divided = self.cube is not self.vector and bool(self.analysis.contractions)
+        self.chunk = _Block()
+        self.cube_chunk = _Block()
+
+    def _legal_outer(self) -> dict[str, int]:
+        """The schedule's outer axes, in the results' order."""
+        wanted = {t.axis: t.size for t in self.schedule.outer}
+        illegal = [n for n in wanted if n not in self.analysis.outer]
+        if illegal:
+            raise TargetError(f"schedule: axis {illegal[0]} cannot be bound to cores; these can: {self.analysis.outer}")
+        return {n: min(wanted[n], _int(self.analysis.extents[n], wanted[n])) for n in self.analysis.outer if n in wanted}
+
+    def run(self) -> Program:
+        tile = self._tile_body(self.vector, self._vector_lines)
+        bodies = [Body(self.vector.name, (tile,))] if tile else []
+        if self.divided:
+            bodies.insert(0, Body(self.cube.name, (self._tile_body(self.cube, self._cube_lines),)))
+        step = Step((*self.rings, *bodies))
+        return Program(self.target.name, (*self.kernel.params, *self.buffers.values(), step))
+
+    # -- loops over tiles -----------------------------------------------------------------------------------------------
+    def _tile_body(self, unit: Unit, fill: Any) -> Parallel:
+        """The parallel chunks, the tiles of each chunk, the offsets and extents of a tile, and the work on it."""
+        chunk, block = _Block(), _Block()
+        counts = {n: ceildiv(self.analysis.extents[n], size) for n, size in self.outer.items()}
+        total = dims.product(counts.values())
+        fill(chunk, block)
+        if total == 1:
+            lets = self._lets(0, counts)
+            return Parallel("c", 1, (*chunk.lines, *lets, *block.lines))
+        parts = min(self.schedule.chunks, total) if isinstance(total, int) else self.schedule.chunks
+        per = ceildiv(total, parts)
+        first = sym("c") * per
+        lets = self._lets(sym("t"), counts)
+        loop = Loop("t", first, minimum(total, first + per), 1, (*lets, *block.lines))
+        return Parallel("c", ceildiv(total, per), (*chunk.lines, loop))
+
+    def _lets(self, tile: Dim, counts: dict[str, Dim]) -> list[Let]:
+        lets: list[Let] = []
+        stride: Dim = dims.product(counts.values())
+        rest = tile
+        for name, size in self.outer.items():
+            stride = dims.floordiv(stride, counts[name])
+            position = dims.floordiv(rest, stride) if stride != 1 else rest
+            lets.append(Let(f"{name}_o", dims.multiply(position, size)))
+            if stride != 1:
+                rest = dims.modulo(rest, stride)
+            if not self._divides(name):
+                left = self.analysis.extents[name] - sym(f"{name}_o")
+                lets.append(Let(f"{name}_n", minimum(size, left)))
+        return lets
+
+    def _divides(self, name: str) -> bool:
+        extent = self.analysis.extents[name]
+        return isinstance(extent, int) and extent % self.tiles[name] == 0
+
+    def extent(self, axis: Axis) -> Dim:
+        """The extent of an axis inside a tile."""
+        if axis.name not in self.tiles:
+            return axis.extent
+        return self.tiles[axis.name] if self._divides(axis.name) else sym(f"{axis.name}_n")
+
+    def bound(self, name: str) -> Dim:
+        """The most that `extent` can be."""
+        return self.tiles.get(name, self.analysis.extents[name])
+
+    def global_index(self, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Tile axes -> axes of the whole: i0 -> i0_o + i0."""
+        moved = {n: sym(f"{n}_o") + sym(n) for n in self.tiles}
+        return tuple(substitute(i, moved) for i in index)
+
+    # -- buffers ------------------------------------------------------------------------------------------------------------
+    def buffer(self, dtype: DType, shape: tuple[Dim, ...], space: str, name: str | None = None) -> str:
+        name = name or f"b{len(self.buffers)}"
+        self.buffers[name] = Buffer(name, dtype, shape, space)
+        return name
+
+    def value_buffer(self, statement: Statement) -> str:
+        """The buffer of the value that a statement defines."""
+        name = statement.target.name
+        if name not in self.values:
+            assert not isinstance(statement, Copy)
+            shape = tuple(self._span(name, d) for d in range(len(statement.target.index)))
+            self.values[name] = self.buffer(statement.dtype, shape, self.vector.result, name)
+        return self.values[name]
+
+    def _span(self, name: str, position: int) -> Dim:
+        axis = self.analysis.value_axis(name, position)
+        if axis is not None:
+            return self.bound(axis)
+        bounds = {a: self.bound(a) for a in self.analysis.extents}
+        span: Dim = 1
+        for definition in self.analysis.definitions[name]:
+            high = range_of(definition.target.index[position], bounds)[1]
+            assert high is not None, f"{name}: the extent of dimension {position} has no bound"
+            span = dims.maximum(span, dims.add(high, 1))
+        return span
+
+    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.name, self.extent(a)) for a in axes)
+
+    # -- operands -------------------------------------------------------------------------------------------------------------
+    def operand(self, operand: Operand, statement: Statement, chunk: _Block, block: _Block) -> Operand:
+        """A read inside the tile: a buffer, after the copy that fills it; literals get positions of the whole."""
+        if isinstance(operand, Literal):
+            value = operand.value
+            return Literal(operand.dtype, self.global_index((value,))[0]) if isinstance(value, Expr) else operand  # type: ignore[arg-type]
+        if operand.name not in self.params:
+            return Access(self.values[operand.name], operand.index)
+        return self.load(operand, (*statement.axes, *reduced_of(statement)), self.vector.left, chunk, block)
+
+    def load(self, operand: Access, axes: tuple[Axis, ...], space: str, chunk: _Block, block: _Block) -> Access:
+        """Copy the part of a parameter that the axes run over into a buffer, once; per chunk if no tile axis matters."""
+        used = {n for index in operand.index for n in symbols(index)}
+        order = [str(n) for index in operand.index for n in sorted(symbols(index))]
+        own = tuple(sorted((a for a in axes if a.name in used), key=lambda a: order.index(a.name)))
+        moves = any(a.name in self.tiles for a in own)
+        where = block if moves else chunk
+        key = (operand, tuple(a.name for a in own), space)
+        for known in (chunk, block):
+            if key in known.loaded:
+                return known.loaded[key]
+        shape = tuple(self.bound(a.name) for a in own)
+        index = tuple(sym(a.name) for a in own)
+        name = self.buffer(self.params[operand.name].dtype, shape, space)
+        target = Access(name, index)
+        source = Access(operand.name, self.global_index(operand.index))
+        where.lines.append(Copy(target, source, self.axes(own)))
+        where.loaded[key] = target
+        return target
+
+    # -- the vector unit's work --------------------------------------------------------------------------------------------------
+    def _vector_lines(self, chunk: _Block, block: _Block) -> None:
+        if not self.stream:
+            for statement in self.kernel.statements:
+                self._emit(statement, chunk, block)
+            return
+        (axis, size), = self.stream.items()
+        levels = self._levels(axis)
+        for level in range(max(levels.values(), default=0) + 1):
+            for statement in self.kernel.statements:
+                if not self._along(statement, axis) and levels[id(statement)] == level:
+                    self._emit(statement, chunk, block)
+            self._pass(axis, size, level, levels, chunk, block)
+
+    @staticmethod
+    def _along(statement: Statement, axis: str) -> bool:
+        return axis in {a.name for a in (*statement.axes, *reduced_of(statement))}
+
+    def _levels(self, axis: str) -> dict[int, int]:
+        """By statement: how many folds along the axis must be complete before it can run."""
+        levels: dict[int, int] = {}
+        ready: dict[str, int] = {}
+        for statement in self.kernel.statements:
+            reads = [ready[o.name] for o in operands_of(statement) if isinstance(o, Access) and o.name in ready]
+            level = max(reads, default=0)
+            levels[id(statement)] = level
+            folds = axis in {a.name for a in reduced_of(statement)}
+            ready[statement.target.name] = max(ready.get(statement.target.name, 0), level + folds)
+        return levels
+
+    def _pass(
+        self, axis: str, size: int, level: int, levels: dict[int, int], chunk: _Block, block: _Block
+    ) -> None:
+        """One walk along the axis: the folds and stores of this level, and what they need, computed again."""
+        along = [s for s in self.kernel.statements if self._along(s, axis)]
+        wanted = [
+            s
+            for s in along
+            if levels[id(s)] == level and (axis in {a.name for a in reduced_of(s)} or s.target.name in self.params)
+        ]
+        if not wanted:
+            return
+        needed = {id(s) for s in wanted}
+        names = {o.name for s in wanted for o in operands_of(s) if isinstance(o, Access)}
+        for statement in reversed(along):
+            folds = axis in {a.name for a in reduced_of(statement)}
+            if statement.target.name in names and not folds and statement.target.name not in self.params:
+                needed.add(id(statement))
+                names |= {o.name for o in operands_of(statement) if isinstance(o, Access)}
+        inner = _Block(loaded=dict(block.loaded))
+        for statement in along:
+            if id(statement) not in needed:
+                continue
+            if axis in {a.name for a in reduced_of(statement)}:
+                self._start(statement, block)
+                statement = replace(statement, accumulate=True)  # type: ignore[arg-type]
+            self._emit(statement, chunk, inner)
+        extent = self.analysis.extents[axis]
+        lets: list[Any] = [Let(f"{axis}_o", sym(f"{axis}_t"))]
+        if not self._divides(axis):
+            lets.append(Let(f"{axis}_n", minimum(size, extent - sym(f"{axis}_o"))))
+        block.lines.append(Loop(f"{axis}_t", 0, extent, size, (*lets, *inner.lines)))
+
+    def _start(self, statement: Statement, block: _Block) -> None:
+        """Fill a fold's state with its identity."""
+        assert isinstance(statement, Fold | Contract)
+        fold = FOLDS[statement.fold] if isinstance(statement, Fold) else FOLDS["sum"]
+        target = Access(self.value_buffer(statement), statement.target.index)
+        identity = Literal(statement.dtype, fold.identity(statement.dtype))
+        block.lines.append(Copy(target, identity, self.axes(statement.axes)))
+
+    def _emit(self, statement: Statement, chunk: _Block, block: _Block) -> None:
+        if isinstance(statement, Contract):
+            if self.divided:
+                self._take(statement, block)
+            else:
+                self._contract(statement, chunk, block)
+            return
+        if isinstance(statement, Copy):
+            assert isinstance(statement.source, Access)
+            source = Access(self.values[statement.source.name], statement.source.index)
+            target = Access(statement.target.name, self.global_index(statement.target.index))
+            block.lines.append(Copy(target, source, self.axes(statement.axes)))
+            return
+        target = Access(self.value_buffer(statement), statement.target.index)
+        axes = self.axes(statement.axes)
+        if isinstance(statement, Gather):
+            position = self.operand(statement.position, statement, chunk, block)
+            source = statement.source
+            if source.name in self.params:
+                source = Access(source.name, self.global_index(source.index))
+            else:
+                source = Access(self.values[source.name], source.index)
+            made: Statement = replace(statement, target=target, source=source, position=position, axes=axes)
+        else:
+            reads = tuple(self.operand(o, statement, chunk, block) for o in operands_of(statement))
+            made = self._placed(statement, target, reads, axes)
+        block.lines.append(made)
+
+    def _placed(
+        self, statement: Statement, target: Access, reads: tuple[Operand, ...], axes: tuple[Axis, ...]
+    ) -> Statement:
+        if isinstance(statement, Map):
+            return replace(statement, target=target, operands=reads, axes=axes)
+        if isinstance(statement, Fold):
+            reduced = self.axes(statement.reduced)
+            return replace(statement, target=target, operand=reads[0], axes=axes, reduced=reduced)
+        assert isinstance(statement, Scan)
+        return replace(statement, target=target, operand=reads[0], axes=axes)
+
+    # -- contractions -----------------------------------------------------------------------------------------------------------
+    def _contract(self, statement: Contract, chunk: _Block, block: _Block) -> None:
+        """On a unit that shares its memory with the vector unit: the result is the value's buffer."""
+        target = Access(self.value_buffer(statement), statement.target.index)
+        if not statement.reduced:
+            self._product(statement, target, chunk, block)
+            return
+        depth = self.schedule.block[2]
+        (axis,) = statement.reduced
+        if axis.name in self.stream or (isinstance(axis.extent, int) and axis.extent <= depth):
+            left = self.contract_operand(statement, statement.left, self.cube.left, chunk, block)
+            right = self.contract_operand(statement, statement.right, self.cube.right, chunk, block)
+            block.lines.append(
+                replace(
+                    statement,
+                    target=target,
+                    left=left,
+                    right=right,
+                    axes=self.axes(statement.axes),
+                    reduced=self.axes(statement.reduced),
+                )
+            )
+            return
+        self._start(statement, block)
+        inner = self._deepened(axis, depth)
+        line = self._in_tiles(statement, {axis.name: depth}, target, chunk, inner)
+        inner.lines.append(replace(line, accumulate=True))
+        block.lines.append(Loop(f"{axis.name}_t", 0, axis.extent, depth, tuple(inner.lines)))
+
+    def _product(self, statement: Contract, target: Access, chunk: _Block, block: _Block) -> None:
+        """A contraction over one element is a product."""
+        reads = tuple(self.operand(o, statement, chunk, block) for o in operands_of(statement))
+        block.lines.append(Map(target, statement.dtype, "mul", reads, self.axes(statement.axes)))
+
+    def _deepened(self, axis: Axis, size: int) -> _Block:
+        block = _Block()
+        block.lines.append(Let(f"{axis.name}_o", sym(f"{axis.name}_t")))
+        if not (isinstance(axis.extent, int) and axis.extent % size == 0):
+            block.lines.append(Let(f"{axis.name}_n", minimum(size, axis.extent - sym(f"{axis.name}_o"))))
+        return block
+
+    def _in_tiles(
+        self, statement: Contract, extra: dict[str, int], target: Access, chunk: _Block, block: _Block
+    ) -> Contract:
+        """The statement with further axes cut into tiles, its operands copied to where the unit reads them."""
+        before = self.tiles
+        self.tiles = before | extra
+        left = self.contract_operand(statement, statement.left, self.cube.left, chunk, block)
+        right = self.contract_operand(statement, statement.right, self.cube.right, chunk, block)
+        axes, reduced = self.axes(statement.axes), self.axes(statement.reduced)
+        self.tiles = before
+        return replace(statement, target=target, left=left, right=right, axes=axes, reduced=reduced)
+
+    def contract_operand(
+        self, statement: Contract, operand: Access, space: str, chunk: _Block, block: _Block
+    ) -> Access:
+        """An operand tile in `space`, copied along the route from GM; a value of this kernel is read where it is."""
+        if operand.name not in self.params:
+            moved = {n: sym(f"{n}_o") + sym(n) for n in self.tiles if n not in self.outer and n not in self.stream}
+            return Access(self.values[operand.name], tuple(substitute(i, moved) for i in operand.index))
+        route = self.target.route(GM, space)
+        if route is None:
+            raise TargetError(f"{self.target.name} has no path from {GM} to {space}")
+        axes = (*statement.axes, *statement.reduced)
+        always = _Block(lines=block.lines, loaded=dict(block.loaded))
+        access = self.load(operand, axes, route[1], always, always)
+        own = tuple(a for name in map(str, access.index) for a in axes if a.name == name)
+        for space_on_way in route[2:]:
+            source = self.buffers[access.name]
+            name = self.buffer(source.dtype, source.shape, space_on_way)
+            block.lines.append(Copy(Access(name, access.index), access, self.axes(own)))
+            access = Access(name, access.index)
+        return access
+
+    # -- a cube of its own --------------------------------------------------------------------------------------------------------
+    def _cube_lines(self, chunk: _Block, block: _Block) -> None:
+        """The cube's share of a tile: every contraction in blocks, each block's result put into the ring."""
+        for statement in self.analysis.contractions:
+            self._blocked(statement, block, put=True)
+
+    def _take(self, statement: Contract, block: _Block) -> None:
+        """The vector unit's share: collect the blocks of a contraction's result."""
+        self._blocked(statement, block, put=False)
+
+    def _blocked(self, statement: Contract, block: _Block, put: bool) -> None:
+        sizes = self._block_sizes(statement)
+        loops = [(a, sizes[a.name]) for a in statement.axes if a.name in sizes]
+        before = self.tiles
+        outer_extents = {a.name: self.extent(a) for a in statement.axes}
+        inner = _Block()
+        for axis, size in loops:
+            inner.lines.append(Let(f"{axis.name}_b", sym(f"{axis.name}_u")))
+            if self._block_extent(axis, size) != size:
+                inner.lines.append(Let(f"{axis.name}_m", minimum(size, outer_extents[axis.name] - sym(f"{axis.name}_b"))))
+        (self._compute_block if put else self._collect_block)(statement, sizes, inner)
+        self.tiles = before
+        lines = tuple(inner.lines)
+        for axis, size in reversed(loops):
+            extent = outer_extents[axis.name]
+            head = [x for x in lines if isinstance(x, Let) and x.name.startswith(f"{axis.name}_")]
+            rest = tuple(x for x in lines if x not in head)
+            lines = (Loop(f"{axis.name}_u", 0, extent, size, (*head, *rest)),)
+        block.lines += lines
+
+    def _block_sizes(self, statement: Contract) -> dict[str, int]:
+        """Tile sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
+        names = [str(i) for i in statement.target.index if isinstance(i, Expr)]
+        by_position = dict(zip(reversed(names), (self.schedule.block[1], self.schedule.block[0]), strict=False))
+        sizes = {}
+        for axis in statement.axes:
+            bound = self.bound(axis.name)
+            wanted = by_position.get(axis.name, 1)
+            sizes[axis.name] = min(wanted, bound) if isinstance(bound, int) else wanted
+        return sizes
+
+    def _inside(self, statement: Contract, sizes: dict[str, int]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.name, self._block_extent(a, sizes[a.name])) for a in statement.axes)
+
+    def _block_extent(self, axis: Axis, size: int) -> Dim:
+        """The extent of a block's axis: its size, or the least of that and what is left of the tile."""
+        extent = self.extent(axis)
+        return size if isinstance(extent, int) and extent % size == 0 else sym(f"{axis.name}_m")
+
+    def _ring(self, statement: Contract, sizes: dict[str, int]) -> Ring:
+        name = f"r{statement.target.name}"
+        known = next((r for r in self.rings if r.name == name), None)
+        if known is None:
+            shape = tuple(sizes.get(str(i), 1) for i in statement.target.index)
+            direct = (self.cube.result, self.vector.left) in self.target.paths
+            space = self.vector.left if direct else GM
+            known = Ring(name, statement.dtype, shape, 2, space, self.cube.name, self.vector.name)
+            self.rings.append(known)
+        return known
+
+    def _compute_block(self, statement: Contract, sizes: dict[str, int], block: _Block) -> None:
+        ring = self._ring(statement, sizes)
+        result = self.buffer(statement.dtype, ring.shape, self.cube.result)
+        target = Access(result, statement.target.index)
+        axes = self._inside(statement, sizes)
+        block.lines.append(Copy(target, Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0), axes))
+        depth = self.schedule.block[2]
+        inner, reduced = block, statement.reduced
+        shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        if reduced:
+            inner = self._deepened(reduced[0], min(depth, _int(reduced[0].extent, depth)))
+        operands = []
+        for operand, space in ((statement.left, self.cube.left), (statement.right, self.cube.right)):
+            operands.append(self._block_operand(statement, operand, space, sizes, shift, inner))
+        size = min(depth, _int(reduced[0].extent, depth)) if reduced else 1
+        folded = tuple(Axis(a.name, self._depth_extent(a, size)) for a in reduced)
+        line = replace(
+            statement, target=target, left=operands[0], right=operands[1], axes=axes, reduced=folded, accumulate=True
+        )
+        inner.lines.append(line)
+        if reduced:
+            block.lines.append(Loop(f"{reduced[0].name}_t", 0, reduced[0].extent, size, tuple(inner.lines)))
+        block.lines.append(Put(ring.name, result))
+
+    def _depth_extent(self, axis: Axis, size: int) -> Dim:
+        exact = isinstance(axis.extent, int) and axis.extent % size == 0
+        return size if exact else sym(f"{axis.name}_n")
+
+    def _block_operand(
+        self,
+        statement: Contract,
+        operand: Access,
+        space: str,
+        sizes: dict[str, int],
+        shift: dict[str, Dim],
+        block: _Block,
+    ) -> Access:
+        route = self.target.route(GM, space)
+        if route is None or operand.name not in self.params:
+            raise TargetError(f"{self.target.name} has no path for operand {operand.name} to {space}")
+        depth = {a.name for a in statement.reduced}
+        used = {n for i in operand.index for n in symbols(i)}
+        own = [a for a in (*statement.axes, *statement.reduced) if a.name in used]
+        size = {a.name: min(self.schedule.block[2], _int(a.extent, self.schedule.block[2])) for a in statement.reduced}
+        shape = tuple(size[a.name] if a.name in depth else sizes[a.name] for a in own)
+        axes = tuple(
+            Axis(
+                a.name,
+                self._depth_extent(a, size[a.name]) if a.name in depth else self._block_extent(a, sizes[a.name]),
+            )
+            for a in own
+        )
+        index = tuple(sym(a.name) for a in own)
+        moved = dict(shift) | {n: sym(f"{n}_o") + sym(n) for n in depth}
+        for name in self.outer:
+            moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
+        source = Access(operand.name, tuple(substitute(i, moved) for i in operand.index))
+        dtype = self.params[operand.name].dtype
+        for stop in route[1:]:
+            name = self.buffer(dtype, shape, stop)
+            block.lines.append(Copy(Access(name, index), source, axes))
+            source = Access(name, index)
+        return source
+
+    def _collect_block(self, statement: Contract, sizes: dict[str, int], block: _Block) -> None:
+        ring = self._ring(statement, sizes)
+        slot = self.buffer(statement.dtype, ring.shape, self.vector.left)
+        block.lines.append(Take(slot, ring.name))
+        value = self.value_buffer(statement)
+        shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        target = Access(value, tuple(substitute(i, shift) for i in statement.target.index))
+        block.lines.append(Copy(target, Access(slot, statement.target.index), self._inside(statement, sizes)))
+
+
+def _int(extent: Dim, otherwise: int) -> int:
+    return extent if isinstance(extent, int) else otherwise
