@@ -53,7 +53,10 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=HANG_SECONDS)
+    try:
+        out, err = process.communicate(timeout=HANG_SECONDS)
+    finally:
+        process.kill()
     assert process.returncode == 0, err
     return out
 
@@ -181,6 +184,9 @@ def test_memory_is_bounded_but_keeps_the_newest(monkeypatch: pytest.MonkeyPatch)
     for key in keys[:3]:
         cache.put(key, b"12345", META)
     assert [cache.get(key) is not None for key in keys[:3]] == [False, True, True]
+    assert cache.get(keys[1]) is not None
+    cache.put(keys[0], b"12345", META)
+    assert [cache.get(key) is not None for key in keys[:3]] == [True, True, False], "the last used stay"
     cache.put(keys[3], b"x" * 100, META)
     assert [cache.get(key) is not None for key in keys] == [False, False, False, True]
     cache.put(keys[0], b"12345", META)
@@ -266,9 +272,10 @@ def test_renamed(written: Path) -> None:
     assert_damaged(written, other)
 
 
-def test_other_format_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "value"), [("_VERSION", 2), ("_MAGIC", b"AFCACHE2")])
+def test_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "_VERSION", 2)
+        patch.setattr(cache_module, name, value)
         Cache(tmp_path, LIMIT).put(KEY, PAYLOAD, META)
     assert_damaged(tmp_path)
 
@@ -518,6 +525,14 @@ def test_an_entry_beyond_the_limit_stays_in_memory(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
+def test_the_limit_holds_with_many_small_entries(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 16_000)
+    for n in range(200):
+        cache.put(key_of({"n": n}), bytes(100), META)
+        assert size_of_entries(tmp_path) <= 16_000
+    assert size_of_entries(tmp_path) > 13_000, "and no more goes than an eighth"
+
+
 def test_what_others_write_is_counted(tmp_path: Path) -> None:
     one, others = Cache(tmp_path, 16_000), Cache(tmp_path, LIMIT)
     one.put(KEY, PAYLOAD, META)
@@ -554,8 +569,10 @@ def test_entries(tmp_path: Path, clock: None) -> None:
 
 
 def test_entries_leaves_a_damaged_header_to_verify(written: Path) -> None:
-    file_of(written).write_bytes(b"AFCACHE\n")
-    assert Cache(written, LIMIT).entries() == []
+    whole = file_of(written).read_bytes()
+    for data in (whole[:-1], whole + b"\0", b"AFCACHE\n"):
+        file_of(written).write_bytes(data)
+        assert Cache(written, LIMIT).entries() == []
     assert Cache(written, LIMIT).verify() == [Problem(KEY, "8 bytes are less than a header", removed=True)]
 
 
@@ -786,7 +803,7 @@ def test_killed_at_each_moment_of_a_write(written: Path, moment: str, left: int)
 def test_temporary_files_of_the_living_stay_for_an_hour(tmp_path: Path) -> None:
     place = cache_module._place()
     assert place, "these tests run where /proc is"
-    mine, far = f".{place}-{os.getpid()}-a.tmp", f".{'0' * 16}-1-b.tmp"
+    mine, far = f".{place}-{os.getpid()}-a.tmp", f".{'0' * 16}-{2**40}-b.tmp"
     dead = f".{place}-{2**40}-c.tmp"
     for name in (mine, far, dead):
         (tmp_path / name).write_text("")
@@ -807,7 +824,7 @@ def test_without_proc_only_age_counts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 FORK = """
-import os, sys, threading
+import os, signal, sys, threading
 from pathlib import Path
 from autofusion.jit.cache import Cache, key_of
 cache = Cache(Path(sys.argv[1]), 1 << 20)
@@ -823,6 +840,7 @@ building.wait()
 cache._lock.acquire()  # as if another thread were at it
 child = os.fork()
 if child == 0:
+    signal.alarm(60)  # a hang fails the test
     assert cache.get(key_of({"n": 0})) == b"zero"
     assert cache.get_or_build(key, lambda: b"child", {}) == (b"child", False)
     os._exit(0)

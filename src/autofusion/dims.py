@@ -355,10 +355,11 @@ def _weaken(dim: Dim, bounds: Bounds | None) -> Dim:
     result: Dim = 0
     for atoms, coefficient in dim.terms:
         term: Dim = coefficient
-        for atom in atoms:
-            high = _atom_range(atom, bounds)[1]
-            factor: Dim = Expr((((atom,), 1),))
-            term = multiply(term, high if coefficient < 0 and high is not None else factor)
+        ranges = [_atom_range(atom, bounds) for atom in atoms]
+        # Factors that may be negative have no greatest product at their greatest values.
+        replaceable = coefficient < 0 and all(isinstance(low, int) and low >= 0 for low, _ in ranges)
+        for atom, (_, high) in zip(atoms, ranges, strict=True):
+            term = multiply(term, high if replaceable and high is not None else Expr((((atom,), 1),)))
         result = add(result, term)
     return result
 
@@ -499,6 +500,22 @@ def coefficient_of(dim: Dim, name: str) -> Dim | None:
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
+class _NotNegative(Mapping[str, Dim]):
+    """Bounds for symbols of which a text does not say whether they are sizes or axes: 0 <= s < s + 1."""
+
+    def __getitem__(self, name: str) -> Dim:
+        return add(symbol(name), 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+_ANY = _NotNegative()
+
+
 def parse(text: str) -> Dim:
     """Read a dim from its text. Raises FormatError."""
     try:
@@ -515,12 +532,15 @@ def _read(node: ast.expr, text: str) -> Dim:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return multiply(_read(node.operand, text), -1)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        divisor = _read(node.right, text) if isinstance(node.op, ast.FloorDiv | ast.Mod) else 1
+        if isinstance(divisor, int) and divisor <= 0:
+            raise FormatError(f"dimension {text!r}: divides by {divisor}, expected a positive divisor")
         return _OPERATORS[type(node.op)](_read(node.left, text), _read(node.right, text))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2:
         if node.func.id == "min":
-            return minimum(_read(node.args[0], text), _read(node.args[1], text))
+            return minimum(_read(node.args[0], text), _read(node.args[1], text), _ANY)
         if node.func.id == "max":
-            return maximum(_read(node.args[0], text), _read(node.args[1], text))
+            return maximum(_read(node.args[0], text), _read(node.args[1], text), _ANY)
     raise FormatError(f"dimension {text!r}: only + - * // % min max over integers and symbols are allowed")
 
 
@@ -528,8 +548,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
     ast.Add: add,
     ast.Sub: lambda a, b: add(a, multiply(b, -1)),
     ast.Mult: multiply,
-    ast.FloorDiv: floordiv,
-    ast.Mod: modulo,
+    ast.FloorDiv: lambda a, b: floordiv(a, b, _ANY),
+    ast.Mod: lambda a, b: modulo(a, b, _ANY),
 }
 
 

@@ -250,6 +250,8 @@ def _read_value(hint: Any, reader: _Reader) -> Any:
     origin = get_origin(hint)
     if hint == dims.Dim:
         return reader.dim()
+    if hint is dims.Expr:
+        return _read_expression(reader)
     if origin in (Union, types.UnionType):
         return _read_union(get_args(hint), reader)
     if origin is tuple:
@@ -259,24 +261,41 @@ def _read_value(hint: Any, reader: _Reader) -> Any:
     if hint is bool:
         return {"true": True, "false": False}[reader.match(re.compile(r"(?:true|false)(?!\w)"), "true or false")]
     if hint is type(None):
-        reader.match(re.compile(r"none(?!\w)"), "none")
+        reader.match(re.compile(r"none(?![\w.$%@\-])"), "none")
         return None
     if hint is int:
         return int(reader.match(re.compile(r"-?\d+(?![.\de])"), "an integer"))
     if hint is float:
         return float(reader.match(_NUMBER, "a number"))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(reader.match(_NAME, f"one of {', '.join(hint)}"))
+        wanted = f"one of {', '.join(hint)}"
+        word = reader.match(_NAME, wanted)
+        if word not in list(hint):
+            reader.at -= len(word)
+            raise reader.fail(wanted)
+        return hint(word)
     if reader.peek('"'):
-        return json.loads(reader.match(_STRING, "a string"))
+        written = reader.match(_STRING, "a string")
+        try:
+            return json.loads(written)
+        except ValueError:
+            raise reader.fail(f"a string with JSON's escapes, not {written},") from None
     return reader.match(_NAME, "a name")
+
+
+def _read_expression(reader: _Reader) -> dims.Expr:
+    dim = reader.dim()
+    if isinstance(dim, int):
+        raise reader.fail("an expression with a symbol")
+    return dim
 
 
 def _read_union(choices: tuple[Any, ...], reader: _Reader) -> Any:
     start = reader.at
     for choice in sorted(choices, key=_union_rank):
         reader.at = start
-        if choice is str and not reader.peek('"'):
+        # Beside types that read as words, a string is quoted.
+        if choice is str and not reader.peek('"') and set(choices) != {str, type(None)}:
             continue
         try:
             return _read_value(choice, reader)

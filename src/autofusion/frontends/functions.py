@@ -7,6 +7,7 @@ Inside a trace a function appends to the graph; outside, on NumPy arrays, it is 
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import functools
 import inspect
@@ -16,14 +17,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from autofusion import dtypes
-from autofusion.dims import Dim, ceildiv
+from autofusion import dims, dtypes
+from autofusion.dims import Dim
 from autofusion.dtypes import DType
 from autofusion.frontends.tracer import (
     NUMPY_FUNCTIONS,
-    Tensor,
     Tracer,
     current,
+    element_type,
     extent,
     is_scalar,
     refuse,
@@ -32,6 +33,7 @@ from autofusion.frontends.tracer import (
 from autofusion.graph import evaluate
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.rules import axis_of
+from autofusion.ops.table import REQUIRED
 
 F = TypeVar("F", bound=Callable[..., Any])
 # A tensor in a trace; else a NumPy array, a nested list or a number.
@@ -61,6 +63,7 @@ ALIASES = {
     "permute": "transpose",
 }
 _OWN: dict[str, Callable[..., Any]] = {}  # the functions written out below, by name
+_ROWS: dict[str, tuple[Op, Callable[..., Any]]] = {}  # those made from rows
 
 
 # -- traced or at once -------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
     """A tensor of `shape` (an int or a tuple) with one value; by default of the value's type (floats: float32)."""
     if not is_scalar(value):
         refuse(f"full: value {value!r}: expected a number")
-    element = dtypes.of(dtype) if dtype is not None else scalar_type(value, None)
+    element = element_type(dtype) if dtype is not None else scalar_type(value, None)
     scalar = _tracer().fresh(_tracer().scalar(value, element))
     return scalar.expand(_shape(shape)).copy() if _shape(shape) else scalar
 
@@ -158,7 +161,7 @@ def ones_like(x: ArrayLike, dtype: Any = None) -> Any:
 def iota(shape: Any, axis: int = 0, dtype: Any = DType.INT64) -> Any:
     """The position along `axis`, in a tensor of `shape`."""
     wanted = _shape(shape)
-    attrs = {"shape": wanted, "axis": axis_of(axis, len(wanted)), "dtype": dtypes.of(dtype)}
+    attrs = {"shape": wanted, "axis": axis_of(axis, len(wanted)), "dtype": element_type(dtype)}
     return _tracer().fresh(_tracer().emit("iota", [], attrs))
 
 
@@ -168,8 +171,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = DType.INT64
     first, last = (0, extent(start)) if stop is None else (extent(start), extent(stop))
     if not isinstance(step, int) or step < 1:
         refuse(f"arange: step {step!r}: expected a positive int")
-    distance = last - first
-    count = max(ceildiv(distance, step), 0) if isinstance(distance, int) else ceildiv(distance, step)  # type: ignore[type-var]
+    count = dims.maximum(dims.ceildiv(last - first, step), 0)
     positions = iota((count,), 0, DType.INT64)
     positions = positions if step == 1 else positions * step
     positions = positions if first == 0 else positions + first
@@ -180,7 +182,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = DType.INT64
 def asarray(x: ArrayLike, dtype: Any = None) -> Any:
     """A tensor of an array (a constant of the graph), a list or a number."""
     tensor = _tracer().lift(x)
-    return tensor if dtype is None else _tracer().cast(tensor, dtypes.of(dtype))
+    return tensor if dtype is None else _tracer().cast(tensor, element_type(dtype))
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Any:
 def slice(x: ArrayLike, starts: Any, stops: Any, steps: Any = None) -> Any:
     """Python's slice along every axis."""
     steps = [1] * len(starts) if steps is None else steps
-    spans = [builtin_slice(*span) for span in zip(starts, stops, steps, strict=True)]
+    spans = [builtins.slice(*span) for span in zip(starts, stops, steps, strict=True)]
     return _tracer().lift(x)[tuple(spans)]
 
 
@@ -273,8 +275,8 @@ def split(x: ArrayLike, sections: Any, axis: int = 0) -> Any:
         cuts: list[Any] = [part * k for k in range(1, sections)]
     else:
         cuts = list(sections)
-    before = (builtin_slice(None),) * along
-    return [x[(*before, builtin_slice(a, b))] for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+    before = (builtins.slice(None),) * along
+    return [x[(*before, builtins.slice(a, b))] for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
 # -- elementwise beyond the rows ---------------------------------------------------------------------------------------
@@ -300,6 +302,12 @@ def copy(x: ArrayLike) -> Any:
 def clip(x: ArrayLike, least: Any = None, most: Any = None) -> Any:
     """Values below `least` or above `most` replaced by them; NaN stays."""
     return _tracer().lift(x).clip(least, most)
+
+
+@_own
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Any:
+    """x where the condition (non-zero counts as true) holds, else y; x and y meet at their common element type."""
+    return _tracer().apply("where", condition, x, y)
 
 
 # -- folds beyond the rows ---------------------------------------------------------------------------------------------
@@ -369,16 +377,16 @@ def outer(x: ArrayLike, y: ArrayLike) -> Any:
 
 
 # -- the rows as functions ---------------------------------------------------------------------------------------------
-builtin_slice = __builtins__["slice"] if isinstance(__builtins__, dict) else __builtins__.slice
-
-
 def lookup(name: str) -> Callable[..., Any]:
     """The function of that name: one of this module's, a row's, or an alias. Raises AttributeError with near names."""
     target = ALIASES.get(name, name)
     if target in _OWN:
         return _OWN[target]
     if target in TABLE:
-        return _made(TABLE.get(target))
+        row = TABLE.get(target)
+        if target not in _ROWS or _ROWS[target][0] is not row:  # a name may be registered anew
+            _ROWS[target] = (row, _made(row))
+        return _ROWS[target][1]
     near = difflib.get_close_matches(name, names(), 3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise AttributeError(f"no function {name!r}{hint}")
@@ -397,7 +405,6 @@ def __dir__() -> list[str]:
     return names()
 
 
-@functools.lru_cache(maxsize=None)
 def _made(row: Op) -> Callable[..., Any]:
     """A row as a function: its operands in order, then its attributes (`axes` is spelled `axis`, as in NumPy)."""
     signature = _signature(row)
@@ -440,14 +447,13 @@ def _signature(row: Op) -> inspect.Signature:
         letters = ["x", "y", "z", *(f"x{n}" for n in range(4, least + 1))]
         parameters = [kind(letters[n], kind.POSITIONAL_OR_KEYWORD) for n in range(least)]
     for name, default in row.attributes.items():
-        required = default.__class__.__name__ == "Missing" and row.kind is not Kind.SCAN
+        required = default is REQUIRED and row.kind is not Kind.SCAN
         spelled = "axis" if name == "axes" else name
         value = kind.empty if required else None if row.kind is Kind.SCAN else default
         keyword_only = most != least or name not in ("axis", "axes", "keepdims")
-        parameters.append(kind(spelled, kind.KEYWORD_ONLY if keyword_only else kind.POSITIONAL_OR_KEYWORD, default=value))
-    # Required keywords may follow optional ones only where both are keyword-only.
-    ordered = sorted(parameters, key=lambda p: p.kind)
-    return inspect.Signature(ordered)
+        how = kind.KEYWORD_ONLY if keyword_only else kind.POSITIONAL_OR_KEYWORD
+        parameters.append(kind(spelled, how, default=value))
+    return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
 
 
 def _document(row: Op) -> str:

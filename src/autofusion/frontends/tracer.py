@@ -18,10 +18,11 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -174,9 +175,11 @@ def reshaped_strides(shape: Shape, strides: Shape | None, target: Shape) -> Shap
         return Sharing.UNKNOWN
     if tuple(s for _, s in old) == strides_of(tuple(n for n, _ in old)):
         return strides_of(target)
-    if any(isinstance(d, Expr) for d in (*shape, *strides, *target)):
+    numbers = [(n, s) for n, s in old if isinstance(n, int) and isinstance(s, int)]
+    wanted = [n for n in target if isinstance(n, int)]
+    if len(numbers) < len(old) or len(wanted) < len(target):
         return Sharing.UNKNOWN
-    return _regroup([(int(n), int(s)) for n, s in old], [int(n) for n in target])  # type: ignore[call-overload]
+    return _regroup(numbers, wanted)
 
 
 def _regroup(old: list[tuple[int, int]], target: list[int]) -> Shape | Sharing:
@@ -192,7 +195,7 @@ def _regroup(old: list[tuple[int, int]], target: list[int]) -> Shape | Sharing:
                 group.append(old.pop(0))
             else:
                 new.append(axes.pop(0))
-        if any(outer[1] != inner[0] * inner[1] for outer, inner in zip(group, group[1:], strict=False)):
+        if any(outer[1] != inner[0] * inner[1] for outer, inner in pairwise(group)):
             return Sharing.COPY
         stride = group[-1][1]
         for axis in reversed(new):
@@ -368,6 +371,11 @@ def is_scalar(item: Any) -> bool:
     return isinstance(item, bool | int | float | Expr | np.bool_ | np.number)
 
 
+def element_type(item: Any) -> DType:
+    """The DType of a name, a NumPy dtype or one of NumPy's scalar classes. Raises DTypeError."""
+    return dtypes.of(np.dtype(item) if isinstance(item, type) else item)
+
+
 def scalar_type(item: Any, beside: DType | None) -> DType:
     """The type at which a scalar meets a tensor's type (None: no tensor)."""
     if isinstance(item, float | np.floating):
@@ -396,9 +404,9 @@ def _in_place(op: str) -> Callable[[Tensor, Any], Tensor]:
     return lambda self, other: self.store(self.tracer.call(op, self, other))
 
 
-def _unknown(what: str) -> Callable[..., Any]:
+def _unknown(what: str, hint: str = ": use where() in place of control flow on data") -> Callable[..., Any]:
     def method(self: Tensor, *args: Any, **options: Any) -> NoReturn:
-        refuse(f"{what} of a traced tensor is not known while tracing: use where() in place of control flow on data")
+        refuse(f"{what} of a traced tensor is not known while tracing{hint}")
 
     return method
 
@@ -486,7 +494,7 @@ class Tensor:
     __float__ = _unknown("the value")
     __complex__ = _unknown("the value")
     __index__ = _unknown("the value")
-    __array__ = _unknown("the data")
+    __array__ = _unknown("the data", "; to index a NumPy array by a tensor, use take(array, index, axis=0)")
     __contains__ = _unknown("membership")
     item = _unknown("the value")
     tolist = _unknown("the data")
@@ -566,12 +574,12 @@ class Tensor:
         return self.view("transpose", {"axes": order}, strides)
 
     @property
-    def T(self) -> Tensor:  # noqa: N802
+    def T(self) -> Tensor:
         """All axes reversed."""
         return self.transpose()
 
     @property
-    def mT(self) -> Tensor:  # noqa: N802
+    def mT(self) -> Tensor:
         """The last two axes swapped."""
         return self.swapaxes(-1, -2)
 
@@ -626,7 +634,7 @@ class Tensor:
 
     def astype(self, dtype: Any) -> Tensor:
         """Elements converted (float to int truncates and saturates, NaN to 0), always in storage of their own."""
-        cast = self.tracer.cast(self, dtypes.of(dtype))
+        cast = self.tracer.cast(self, element_type(dtype))
         return cast.copy() if cast is self else cast
 
     def reduce(self, op: str, axis: Any, keepdims: bool, **attrs: Any) -> Tensor:
@@ -691,7 +699,8 @@ class Tensor:
     def gather(self, index: Any, axis: int, row_major: bool = True) -> Tensor:
         positions = self.tracer.lift(index, DType.INT64)
         if not positions.type.dtype.is_integer:
-            refuse(f"index of type {positions.type.dtype}: expected integers; masks have no size while tracing: use where")
+            found = positions.type.dtype
+            refuse(f"index of type {found}: expected integers; what a mask selects has no size here: use where")
         if positions.type.dtype not in (DType.INT32, DType.INT64):
             positions = self.tracer.cast(positions, DType.INT64)
         return self.tracer.raw("gather", [self, positions], {"axis": axis}, row_major)
@@ -706,7 +715,7 @@ class Tensor:
             refuse(f"{len(arrays)} index arrays: a gather goes along one axis; index one axis at a time")
         at = arrays[0]
         plain = [*keys[:at], slice(None), *keys[at + 1 :]]
-        axis = sum(not isinstance(each, _Whole) for each in keys[:at])
+        axis = sum(not isinstance(each, _Whole) and each is not Ellipsis for each in keys[:at])
         result = self._basic(plain).gather(keys[at], axis, row_major=False)
         # NumPy counts an int beside an array as one more index array: apart from each other, their axes come first.
         advanced = [p for p, each in enumerate(keys) if p == at or isinstance(each, _Whole)]
@@ -753,12 +762,8 @@ class Tensor:
             refuse(f"index: the step of axis {axis} is 0")
         start = None if key.start is None else extent(key.start)
         stop = None if key.stop is None else extent(key.stop)
-        symbolic = any(isinstance(each, Expr) for each in (n, start, stop))
-        if not symbolic:
-            begin, end, _ = slice(start, stop, step).indices(int(n))  # type: ignore[arg-type, call-overload]
-            if step < 0 and end < 0:
-                end = -int(n) - 1  # type: ignore[arg-type]
-            return begin, max(end, begin) if step > 0 else end, step
+        if isinstance(n, int) and not isinstance(start, Expr) and not isinstance(stop, Expr):
+            return self._static_span(slice(start, stop, step), n)
         if step < 0:
             refuse(f"index: a negative step over the symbolic axis {axis} ({n}); give that extent as a number")
         if isinstance(start, int) and start < 0:
@@ -766,6 +771,13 @@ class Tensor:
         if isinstance(stop, int) and stop < 0:
             stop = dims.maximum(dims.add(n, stop), 0)
         return start or 0, n if stop is None else stop, step
+
+    @staticmethod
+    def _static_span(key: slice, n: int) -> tuple[int, int, int]:
+        begin, end, step = key.indices(n)
+        if step > 0:
+            return begin, max(end, begin), step
+        return begin, end if end >= 0 else -n - 1, step  # -1 would count from the end
 
     def _one(self, position: Dim, n: Dim, axis: int) -> tuple[Dim, Dim, int]:
         """One position of an axis; where its extent is symbolic, a guard says that it is long enough."""
@@ -807,10 +819,8 @@ class Tensor:
     def _assign(self, item: Tensor) -> None:
         """Put a value into the storage through the chain of views, and let every other view see it."""
         fits = False
-        try:
+        with suppress(GraphError):
             fits = broadcast([self.shape, item.shape]) == self.shape
-        except GraphError:
-            pass
         if not fits:
             refuse(f"a value of shape {show_shape(item.shape)} does not fit {show_shape(self.shape)}")
         tracer, storage = self.tracer, self.storage
@@ -828,7 +838,7 @@ class Tensor:
 
     def _report_write(self) -> None:
         storage = self.storage
-        reason = "a reshape of this storage may be a view or a copy, depending on the memory layout, and one was written"
+        reason = "a reshape may be a view or a copy, depending on the memory layout, and one side was written"
         for tied in storage.tied():
             tied.poison = f"{reason}: copy() before reshaping"
             if tied.input is not None:
@@ -976,5 +986,8 @@ def _spec(each: Spec) -> tuple[str, DType, Shape, Shape | None]:
         return each.name, each.dtype, each.shape, each.strides
     name, dtype, shape, *rest = each
     strides = rest[0] if rest and rest[0] is not None else None
-    listed = [tuple(dims.parse(d) if isinstance(d, str) else extent(d) for d in part) for part in (shape, strides or ())]
-    return name, dtypes.of(dtype), listed[0], listed[1] if strides is not None else None
+
+    def read(part: Sequence[Any]) -> Shape:
+        return tuple(dims.parse(d) if isinstance(d, str) else extent(d) for d in part)
+
+    return name, element_type(dtype), read(shape), None if strides is None else read(strides)

@@ -365,11 +365,13 @@ def _alive(process: int) -> bool:
 
 
 class _Flight:
-    """One key being built: whoever waits for the lock then finds the payload, or builds in its turn."""
+    """One key being built: whoever waits for the lock then finds the payload, or builds in its turn.
+
+    The table of flights refers to it weakly, so it goes with the last that builds or waits, however they end.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.payload: bytes | None = None
 
 
 class Cache:
@@ -448,15 +450,10 @@ class Cache:
         with self._lock:
             flight = self._flights.setdefault(key, _Flight())
         with flight.lock:
-            found = flight.payload
-            if found is not None:
-                with self._lock:
-                    self._stats.hits += 1
-                return found, True
-            flight.payload = found = self.get(key, expect)
+            found = self.get(key, expect)
             if found is not None:
                 return found, True
-            flight.payload = built = build()
+            built = build()
             self.put(key, built, meta)
             return built, False
 

@@ -5,7 +5,7 @@ A bad schedule is slow, never wrong: whatever `Schedule` names, building checks 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +14,8 @@ from autofusion.dims import Dim, Expr, evaluate, product, range_of, symbols
 from autofusion.dtypes import DType
 from autofusion.errors import FormatError
 from autofusion.kernel.ir import Access, Axis, Contract, Copy, Fold, Kernel, Role, Scan, Statement, operands_of, reduced_of
-from autofusion.target import Target
+from autofusion.ops import Kind
+from autofusion.target import Target, Unit
 from autofusion.text import ir
 
 CHUNKS = 64  # parallel parts of a launch at most: enough for a balanced tail on many cores
@@ -117,7 +118,14 @@ class Analysis:
     @cached_property
     def streamable(self) -> list[str]:
         """Axes that can be walked in tiles, recomputing once per fold along them; largest first."""
-        free = [n for n in self.extents if n not in self.broken | self.scanned]
+        return self.streamable_with(own_contractions=True)
+
+    def streamable_with(self, own_contractions: bool) -> list[str]:
+        """The same; without `own_contractions`, no axis of a contraction: another unit walks those."""
+        results = {a.name for s in self.contractions for a in s.axes}  # recomputing a contraction is dear
+        depths = {a.name for s in self.contractions for a in s.reduced}
+        barred = self.broken | self.scanned | results | (set() if own_contractions else depths)
+        free = [n for n in self.extents if n not in barred]
         folded = {n for n in free if self._owners(n) > 1 or n not in self.reduced}
         return sorted(folded, key=lambda n: (-estimate(self.extents[n]), n))
 
@@ -182,12 +190,33 @@ def _dtype_of(statement: Statement) -> DType:
     return statement.dtype if not isinstance(statement, Copy) else DType.FLOAT32
 
 
-def propose(kernel: Kernel, target: Target) -> Schedule:
-    """The heuristic schedule: long contiguous tiles that fit on-chip, enough chunks to share, streaming where needed."""
+def propose(kernel: Kernel, target: Target, fits: Callable[[Schedule], bool] | None = None) -> Schedule:
+    """The heuristic schedule: long contiguous tiles that fit on-chip, enough chunks to share, streaming where needed.
+
+    `fits` says whether what a schedule builds fits on-chip: the first candidate that does is taken, or else the smallest.
+    """
+    schedule = None
+    for schedule in candidates(kernel, target):
+        if fits is None or fits(schedule):
+            break
+    assert schedule is not None
+    return schedule
+
+
+def candidates(kernel: Kernel, target: Target) -> Iterator[Schedule]:
+    """Schedules from the preferred one down to the smallest, each made for half the on-chip memory of the one before."""
     analysis = Analysis(kernel)
-    if analysis.contractions:
-        return _for_contraction(analysis, target)
-    return _for_vectors(analysis, target, target.onchip_bytes // 2)
+    seen: set[Schedule] = set()
+    budget = target.onchip_bytes * 3 // 4 if analysis.contractions else target.onchip_bytes // 2
+    while True:
+        make = _for_contraction if analysis.contractions else _for_vectors
+        schedule = make(analysis, target, budget)
+        if schedule not in seen:
+            seen.add(schedule)
+            yield schedule
+        if budget == 0:
+            return
+        budget //= 2
 
 
 def _total_work(analysis: Analysis) -> float:
@@ -202,7 +231,7 @@ def _total_work(analysis: Analysis) -> float:
 def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     chunks = int(max(1, min(CHUNKS, _total_work(analysis) // GRAIN)))
     outer = {name: 1 for name in analysis.outer}
-    stream = _stream(analysis, outer, budget)
+    stream = _stream(analysis, analysis.streamable, outer, budget)
     tiles = dict(outer) | {t.axis: t.size for t in stream}
     independent = product(estimate(analysis.extents[n]) for n in outer)
     limit = max(1, int(estimate(independent)) // chunks)  # elements of an outer tile, so that chunks have some each
@@ -222,71 +251,109 @@ def _rounded(size: int, full: int) -> int:
     return size if size == full or size < 64 else size // 64 * 64
 
 
-def _stream(analysis: Analysis, outer: dict[str, int], budget: int) -> tuple[Tile, ...]:
+def _stream(analysis: Analysis, legal: list[str], outer: dict[str, int], budget: int) -> tuple[Tile, ...]:
     """The axis to stream, where rows do not fit or have an unknown length."""
-    inner = [n for n in analysis.streamable if n not in outer]
+    inner = [n for n in legal if n not in outer]
     open_ended = [n for n in inner if isinstance(analysis.extents[n], Expr)]
     if not open_ended and (not inner or analysis.peak_bytes(dict(outer)) <= budget):
         return ()
     axis = (open_ended or inner)[0]
     size = 4096
-    while size > 64 and analysis.peak_bytes(dict(outer) | {axis: size}) > budget:
+    while size > 16 and analysis.peak_bytes(dict(outer) | {axis: size}) > budget:
         size //= 2
     return (Tile(axis, size),)
 
 
-def _for_contraction(analysis: Analysis, target: Target) -> Schedule:
+def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedule:
     """Square-ish tiles of the result; whole rows where something folds along them."""
     main = max(analysis.contractions, key=lambda s: estimate(product(a.extent for a in (*s.axes, *s.reduced))))
-    names = [str(i) for i in main.target.index if isinstance(i, Expr)]
-    rows = names[-2] if len(names) > 1 and isinstance(main.target.index[-2], Expr) else None
-    columns = names[-1] if names and isinstance(main.target.index[-1], Expr) else None
-    block = _block(main, target)
+    unit = target.unit_for(Kind.CONTRACT)
+    assert unit is not None
+    divided = unit is not target.vector
+    named = [str(i) if isinstance(i, Expr) else None for i in main.target.index]
+    rows, columns = (named[-2] if len(named) > 1 else None), (named[-1] if named else None)
     wanted = {rows: 128, columns: 256}
     tiles: dict[str, int] = {}
     for name in analysis.outer:
         extent = analysis.extents[name]
         tiles[name] = min(wanted.get(name, 1), extent if isinstance(extent, int) else 1 << 30)
-    budget = target.onchip_bytes * 3 // 4
-    for name in (rows, columns):
-        while name in tiles and tiles[name] > 8 and (
-            analysis.peak_bytes(tiles) > budget or _tiles(analysis, tiles) < min(16, _total_work(analysis) // 2e6)
+    enough = min(2 * target.cores, int(_total_work(analysis) // 2e6))
+    for name, least in ((rows, 32), (columns, 128), (rows, 16), (columns, 64)):
+        while name in tiles and tiles[name] >= 2 * least and _tiles(analysis, tiles) < enough:
+            tiles[name] //= 2
+    block = _block(analysis, main, target, unit, tiles, budget)
+    for name, least in ((columns, 128), (rows, 16), (columns, 16), (rows, 1), (columns, 1)):
+        while (
+            name in tiles
+            and tiles[name] > least
+            and analysis.peak_bytes(tiles) + _passing_bytes(analysis, target, unit, tiles, block) > budget
         ):
-            tiles[name] = max(8, tiles[name] // 2)
-    stream = ()
+            tiles[name] = max(least, tiles[name] // 2)
+            block = _block(analysis, main, target, unit, tiles, budget)
+    stream: tuple[Tile, ...] = ()
     if analysis.peak_bytes(tiles) > budget:
-        stream = _stream(analysis, tiles, budget)
+        stream = _stream(analysis, analysis.streamable_with(own_contractions=not divided), tiles, budget)
     return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), stream, CHUNKS, block)
 
 
 def _tiles(analysis: Analysis, tiles: dict[str, int]) -> int:
     count = 1
     for name, size in tiles.items():
-        count *= -(-estimate(analysis.extents[name]) // size)
+        count *= -(-estimate(analysis.extents[name]) // max(1, size))
     return count
 
 
-def _block(main: Contract, target: Target) -> tuple[int, int, int]:
-    """Rows, columns and depth of a block whose three parts fit where the unit's operands and results live."""
-    unit = next(u for u in target.units if u.left != "" and u.result == _contract_space(target))
+def _operand_size(analysis: Analysis, main: Contract) -> int:
+    """Bytes of an element of the operands as they come from global memory."""
+    sizes = [p.dtype.size for p in analysis.kernel.params if p.name in (main.left.name, main.right.name)]
+    return max(sizes, default=main.dtype.size)
+
+
+def _block(
+    analysis: Analysis, main: Contract, target: Target, unit: Unit, tiles: dict[str, int], budget: int
+) -> tuple[int, int, int]:
+    """Rows, columns and depth of a block. Its operands and result fit where the unit has them; on a unit of its own
+    twice, so that one block is loaded while the other is computed."""
+    axes = [str(i) if isinstance(i, Expr) else None for i in main.target.index[-2:]]
+    extents = [min(tiles.get(n or "", 1 << 62), estimate(analysis.extents[n])) if n else 1 for n in axes]
+    own_rows, own_columns = (extents[0] if len(extents) > 1 else 1), extents[-1] if extents else 1
+    size = _operand_size(analysis, main)
     rows, columns, depth = 128, 256, 512
-    size = max(main.dtype.size, 4)
-    limits = [target.spaces[s].bytes for s in (unit.left, unit.right, unit.result)]
     if unit is target.vector:
+        left = max(0, budget - analysis.peak_bytes(tiles))
+        while depth > 16 and depth * (own_rows + own_columns) * size > left:
+            depth //= 2
         return rows, columns, depth
-    while rows * columns * size > limits[2] // 1:
+    spaces = target.spaces
+    share = max(1, target.onchip_bytes * 3 // 4 // max(1, budget))  # a smaller budget asks for smaller blocks
+    limits = [spaces[s].bytes // 2 // share for s in (unit.left, unit.right, unit.result)]
+    while columns > 16 and min(rows, own_rows) * min(columns, own_columns) * max(main.dtype.size, 4) > limits[2]:
         columns //= 2
-    while depth * max(rows, columns) * size > min(limits[0], limits[1]):
+    while rows > 16 and min(rows, own_rows) * min(columns, own_columns) * max(main.dtype.size, 4) > limits[2]:
+        rows //= 2
+    while depth > 16 and (
+        depth * min(rows, own_rows) * size > limits[0] or depth * min(columns, own_columns) * size > limits[1]
+    ):
         depth //= 2
     return rows, columns, depth
 
 
-def _contract_space(target: Target) -> str:
-    from autofusion.ops import Kind
-
-    unit = target.unit_for(Kind.CONTRACT)
-    assert unit is not None
-    return unit.result
+def _passing_bytes(
+    analysis: Analysis, target: Target, unit: Unit, tiles: dict[str, int], block: tuple[int, int, int]
+) -> int:
+    """What the vector unit's memory holds besides values: blocks that arrive from another unit, or a contraction's
+    operands where both are one unit."""
+    total = 0
+    for statement in analysis.contractions:
+        names = [str(i) for i in statement.target.index if isinstance(i, Expr)][-2:]
+        rows, columns = (min(tiles.get(n, 1 << 62), estimate(analysis.extents[n])) for n in ([""] * 2 + names)[-2:] if n) \
+            if len(names) == 2 else (1, min(tiles.get(names[0], 1 << 62), estimate(analysis.extents[names[0]])) if names else 1)
+        if unit is target.vector:
+            total = max(total, block[2] * (rows + columns) * _operand_size(analysis, statement))
+        else:
+            slots = 3 if (unit.result, target.vector.left) in target.paths else 1
+            total += slots * min(rows, block[0]) * min(columns, block[1]) * max(4, statement.dtype.size)
+    return total
 
 
 __all__ = ["Analysis", "Axis", "Fold", "Schedule", "Tile", "parse", "propose", "replace"]

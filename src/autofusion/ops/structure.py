@@ -15,8 +15,11 @@ from autofusion.ops.elementwise import NUMBERS
 from autofusion.ops.rules import attribute, axis_of, broadcast, first, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Kind, Op
 
+# -- sources ------------------------------------------------------------------------------------------------------------
 def _sizes(shape: Any) -> Shape:
     """A shape attribute. Raises ShapeError where an entry is no size."""
+    if not isinstance(shape, tuple | list):
+        raise ShapeError(f"shape {shape!r}: expected a tuple of sizes")
     for extent in shape:
         if isinstance(extent, bool) or not isinstance(extent, int | Expr) or (isinstance(extent, int) and extent < 0):
             raise ShapeError(f"shape {shape!r}: {extent!r} is no size; expected integers of at least 0")
@@ -24,8 +27,9 @@ def _sizes(shape: Any) -> Shape:
 
 
 def _iota_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
-    axis_of(attrs["axis"], len(attrs["shape"]))
-    return _sizes(attrs["shape"])
+    shape = _sizes(attrs["shape"])
+    axis_of(attrs["axis"], len(shape))
+    return shape
 
 
 def _iota(shape: Any, axis: int, dtype: Any) -> Array:
@@ -34,7 +38,6 @@ def _iota(shape: Any, axis: int, dtype: Any) -> Array:
     return np.broadcast_to(np.arange(shape[axis]).reshape(along), shape).astype(DType(dtype).numpy)
 
 
-# -- sources ------------------------------------------------------------------------------------------------------------
 TABLE.register(
     Op(
         "full",

@@ -32,7 +32,7 @@ def run(graph: Graph) -> Graph:
     folded: dict[str, Node] = {}
     for node in graph.nodes:
         value = _known_value(node, known)
-        if value is not None:
+        if value is not None and (value.nbytes <= LIMIT or not _is_uniform(value) or _full(node, value)):
             known[node.name] = value
             folded[node.name] = node
     return _emit(graph, known, folded)
@@ -110,12 +110,10 @@ def _stays(node: Node, value: Array) -> bool:
 
 
 def _emit_value(rewriter: Rewriter, node: Node, value: Array) -> None:
-    if value.size and _is_uniform(value):
-        full = _full(node, value)
-        # A NaN's sign and payload do not survive as a number: such a value stays an array.
-        if reference.apply(full.row, [], full.attrs).tobytes() == np.ascontiguousarray(value).tobytes():
-            rewriter.append(full)
-            return
+    full = _full(node, value)
+    if full is not None:
+        rewriter.append(full)
+        return
     array = np.array(value, order="C", copy=True)
     array.flags.writeable = False
     digest = digest_of(array)
@@ -124,7 +122,12 @@ def _emit_value(rewriter: Rewriter, node: Node, value: Array) -> None:
     rewriter.known[node.name] = node.output
 
 
-def _full(node: Node, value: Array) -> Node:
-    attrs = {"shape": node.output.shape, "value": _first(value).item(), "dtype": node.output.dtype}
-    complete = TABLE.get("full").complete(attrs)
-    return replace(node, op="full", inputs=(), attributes=tuple(Attribute(*item) for item in complete.items()))
+def _full(node: Node, value: Array) -> Node | None:
+    """The `full` that gives this value to the bit. None for a NaN whose sign and payload no number tells."""
+    if not value.size or not _is_uniform(value):
+        return None
+    row, first = TABLE.get("full"), _first(value)
+    attrs = row.complete({"shape": node.output.shape, "value": first.item(), "dtype": node.output.dtype})
+    if reference.apply(row, [], attrs | {"shape": ()}).tobytes() != first.tobytes():
+        return None
+    return replace(node, op="full", inputs=(), attributes=tuple(Attribute(*item) for item in attrs.items()))

@@ -61,19 +61,16 @@ class _Builder:
         self.schedule = schedule
         self.target = target
         self.analysis = Analysis(kernel)
+        self.vector = target.vector
+        self.cube: Unit = target.unit_for(Kind.CONTRACT) or target.vector
+        self.divided = self.cube is not self.vector and bool(self.analysis.contractions)
         self.params = {p.name: p for p in kernel.params}
         self.outer = self._legal_outer()
-        self.stream = {t.axis: t.size for t in schedule.stream if t.axis in self.analysis.streamable}
+        self.stream = self._legal_stream()
         self.tiles = self.outer | self.stream
         self.buffers: dict[str, Buffer] = {}
         self.rings: list[Ring] = []
         self.values: dict[str, str] = {}
-        self.vector = target.vector
-        unit = target.unit_for(Kind.CONTRACT)
-        self.cube: Unit = unit if unit is not None else target.vector
-        self.divided = self.cube is not self.vector and bool(self.analysis.contractions)
-        self.chunk = _Block()
-        self.cube_chunk = _Block()
 
     def _legal_outer(self) -> dict[str, int]:
         """The schedule's outer axes, in the results' order."""
@@ -81,7 +78,16 @@ class _Builder:
         illegal = [n for n in wanted if n not in self.analysis.outer]
         if illegal:
             raise TargetError(f"schedule: axis {illegal[0]} cannot be bound to cores; these can: {self.analysis.outer}")
-        return {n: min(wanted[n], _int(self.analysis.extents[n], wanted[n])) for n in self.analysis.outer if n in wanted}
+        extents = self.analysis.extents
+        return {n: max(1, min(wanted[n], _int(extents[n], wanted[n]))) for n in self.analysis.outer if n in wanted}
+
+    def _legal_stream(self) -> dict[str, int]:
+        """The schedule's streamed axis. Where a unit of its own contracts, it walks the axes of its contractions itself."""
+        legal = self.analysis.streamable_with(own_contractions=not self.divided)
+        illegal = [t.axis for t in self.schedule.stream if t.axis not in legal or t.axis in self.outer]
+        if illegal:
+            raise TargetError(f"schedule: axis {illegal[0]} cannot be streamed; these can: {legal}")
+        return {t.axis: t.size for t in self.schedule.stream}
 
     def run(self) -> Program:
         tile = self._tile_body(self.vector, self._vector_lines)
@@ -97,6 +103,8 @@ class _Builder:
         chunk, block = _Block(), _Block()
         counts = {n: ceildiv(self.analysis.extents[n], size) for n, size in self.outer.items()}
         total = dims.product(counts.values())
+        if total == 0:
+            return Parallel("c", 0, ())  # nothing to write
         fill(chunk, block)
         if total == 1:
             lets = self._lets(0, counts)
@@ -110,14 +118,14 @@ class _Builder:
 
     def _lets(self, tile: Dim, counts: dict[str, Dim]) -> list[Let]:
         lets: list[Let] = []
-        stride: Dim = dims.product(counts.values())
-        rest = tile
+        strides: dict[str, Dim] = {}
+        stride: Dim = 1
+        for name in reversed(self.outer):
+            strides[name] = stride
+            stride = dims.multiply(stride, counts[name])
         for name, size in self.outer.items():
-            stride = dims.floordiv(stride, counts[name])
-            position = dims.floordiv(rest, stride) if stride != 1 else rest
-            lets.append(Let(f"{name}_o", dims.multiply(position, size)))
-            if stride != 1:
-                rest = dims.modulo(rest, stride)
+            lets.append(Let(f"{name}_o", dims.multiply(dims.floordiv(tile, strides[name]), size)))
+            tile = dims.modulo(tile, strides[name])
             if not self._divides(name):
                 left = self.analysis.extents[name] - sym(f"{name}_o")
                 lets.append(Let(f"{name}_n", minimum(size, left)))

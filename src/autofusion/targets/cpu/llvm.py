@@ -1,0 +1,68 @@
+"""Compiling LLVM IR in process: text -> optimised object code -> loaded functions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from autofusion.targets.cpu.host import Machine, host, initialise
+
+_lock = threading.RLock()  # LLVM's own global state is not safe to enter twice
+
+
+def _machine(machine: Machine) -> Any:
+    initialise()
+    target = llvm.Target.from_triple(machine.triple)
+    return target.create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def _optimised(text: str, machine: Machine) -> tuple[Any, Any]:
+    compiler = _machine(machine)
+    module = llvm.parse_assembly(f'target triple = "{machine.triple}"\n' + text)
+    module.data_layout = str(compiler.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    passes = llvm.create_pass_builder(compiler, options)
+    manager = passes.getModulePassManager()
+    manager.run(module, passes)
+    return module, compiler
+
+
+def compile_object(text: str, machine: Machine) -> bytes:
+    """The machine code of a module, as an object file."""
+    with _lock:
+        module, compiler = _optimised(text, machine)
+        return bytes(compiler.emit_object(module))
+
+
+def assembly(text: str, machine: Machine) -> str:
+    """The assembly of a module, for any machine."""
+    with _lock:
+        module, compiler = _optimised(text, machine)
+        return str(compiler.emit_assembly(module))
+
+
+@dataclass
+class Loaded:
+    """Functions in memory. They live as long as this object."""
+
+    engine: Any
+    addresses: dict[str, int]
+
+
+def load(code: bytes, functions: Sequence[str]) -> Loaded:
+    """Link an object file into the process."""
+    with _lock:
+        empty = llvm.parse_assembly(f'target triple = "{host().triple}"\n')
+        engine = llvm.create_mcjit_compiler(empty, _machine(host()))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        return Loaded(engine, {name: engine.get_function_address(name) for name in functions})

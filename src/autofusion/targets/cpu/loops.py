@@ -1,0 +1,528 @@
+"""One cluster of statements as a loop nest: which axis becomes lanes, what is loaded once, how folds accumulate.
+
+    free loops -> [vector loop ->] fold states -> folded loops -> [vector loop ->] body -> states are merged and stored
+
+The vector axis is the one along which most accesses are contiguous. Lanes past the end are masked. A fold keeps several
+independent states, so that additions do not wait for each other; long float sums go through blocks into a compensated
+pair (Knuth's TwoSum), so that the error stays below that of a pairwise sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autofusion import dims
+from autofusion.dims import Dim, Expr, coefficient_of, symbols
+from autofusion.dtypes import DType
+from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan, Statement, operands_of
+from autofusion.ops.folds import FOLDS
+from autofusion.targets.cpu.clusters import Cluster
+from autofusion.targets.cpu.dimension import emit_dim, lanes_along
+from autofusion.targets.cpu.emit import Emitter, V, lanes_of, vector
+from autofusion.targets.cpu.lanes import (
+    MEMORY,
+    REGISTER,
+    first_lanes,
+    load_contiguous,
+    load_scattered,
+    rounded,
+    store_contiguous,
+    store_scattered,
+)
+from autofusion.targets.cpu.primitives import PRIMITIVES, convert
+
+BLOCK = 64  # vectors that one fold state adds up before it goes into the compensated pair
+STATES = 4  # independent fold states: the latency of an addition times its throughput
+LIGHT = 6  # statements up to which the loop of a fold is unrolled
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An access resolved to memory: the tensor's address and type, and the offset in elements."""
+
+    base: V
+    dtype: DType
+    offset: Dim
+
+
+class Memory(Protocol):
+    """What a loop nest asks of the function that it stands in."""
+
+    def ref(self, access: Access) -> Ref: ...
+
+    def in_memory(self, name: str) -> bool:
+        """Whether a buffer is read outside the cluster that makes it."""
+        ...
+
+    def dtype(self, name: str) -> DType: ...
+
+    def record(self, statement: Statement, bad: V, position: V) -> None:
+        """Note a failed check in the status slot."""
+        ...
+
+
+@dataclass
+class Point:
+    """Where code is being emitted: index values, lanes, mask, and the registers filled so far."""
+
+    values: dict[str, V]
+    lanes: int
+    mask: V | None
+    registers: dict[str, V] = field(default_factory=dict)
+
+
+class Nest:
+    """The loop nest of one cluster."""
+
+    def __init__(self, e: Emitter, memory: Memory, cluster: Cluster, values: Mapping[str, V], lane_bytes: int) -> None:
+        self.e = e
+        self.memory = memory
+        self.cluster = cluster
+        self.values = dict(values)
+        self.own = {s.target.name for s in cluster.statements}
+        self.vector_axis = self._choose_axis()
+        self.lanes = self._choose_lanes(lane_bytes)
+        self.hoisted: dict[str, V] = {}
+        self.states: dict[int, list[V]] = {}
+        self.pairs: dict[int, tuple[V, V]] = {}
+
+    # -- decisions --------------------------------------------------------------------------------------------------
+    def _refs(self) -> Iterator[Ref]:
+        for statement in self.cluster.statements:
+            for operand in operands_of(statement):
+                if isinstance(operand, Access) and operand.name not in self.own:
+                    yield self.memory.ref(operand)
+            if not isinstance(statement, Fold) and self.memory.in_memory(statement.target.name):
+                yield self.memory.ref(statement.target)
+
+    def _choose_axis(self) -> Axis | None:
+        """The axis with the most contiguous and the fewest strided accesses; the last one where they tie."""
+        best, choice = -1e9, None
+        refs = list(self._refs())
+        for axis in self.cluster.axes:
+            if axis.extent == 1:
+                continue
+            score = 0.0
+            for ref in refs:
+                step = coefficient_of(ref.offset, axis.name)
+                score += 1.0 if step == 1 else 0.0 if step == 0 else -2.0
+            if isinstance(axis.extent, int) and axis.extent < 8:
+                score -= len(refs)
+            if score >= best:
+                best, choice = score, axis
+        return choice
+
+    def _choose_lanes(self, lane_bytes: int) -> int:
+        if self.vector_axis is None:
+            return 1
+        sizes = [self._dtype_of(s).compute.size for s in self.cluster.statements]
+        lanes = max(1, lane_bytes // max([4 if 4 in sizes or max(sizes) < 4 else 1, *sizes]))
+        extent = self.vector_axis.extent
+        while isinstance(extent, int) and lanes > 1 and lanes >= 2 * extent:
+            lanes //= 2
+        return lanes
+
+    def _dtype_of(self, statement: Statement) -> DType:
+        if isinstance(statement, Copy):
+            return self.memory.dtype(statement.target.name)
+        return statement.dtype
+
+    # -- the nest -----------------------------------------------------------------------------------------------------
+    def emit(self) -> None:
+        """Write the nest's code."""
+        reduced = self.cluster.reduced
+        lane = self.vector_axis.name if self.vector_axis else ""
+        free = [a for a in self.cluster.axes if a.name not in reduced and a.name != lane]
+        folded = [a for a in self.cluster.axes if a.name in reduced and a.name != lane]
+        with self._loops(free):
+            if self.vector_axis is None:
+                self._folding(folded, Point(self.values, 1, None))
+            elif lane in reduced:
+                self._fold_lanes(folded)
+            else:
+                self._hoist({a.name for a in folded} | {lane})
+                self._over_lanes(self.vector_axis, lambda point, _: self._folding(folded, point), 1)
+
+    @contextmanager
+    def _loops(self, axes: Sequence[Axis]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for axis in axes:
+                end = emit_dim(self.e, axis.extent, self.values)
+                if end.ref == "1":
+                    self.values[axis.name] = self.e.i64(0)
+                    continue
+                self.values[axis.name] = stack.enter_context(self.e.loop(self.e.i64(0), end, self.e.i64(1)))
+            yield
+
+    def _hoist(self, inside: set[str]) -> None:
+        """Load before the vector loop what does not change in it."""
+        self.hoisted = {}
+        for statement in self.cluster.statements:
+            for operand in operands_of(statement):
+                if not isinstance(operand, Access) or operand.name in self.own or isinstance(statement, Gather):
+                    continue
+                ref = self.memory.ref(operand)
+                if symbols(ref.offset) & inside or str(operand) in self.hoisted:
+                    continue
+                self.hoisted[_key(operand)] = self._load(ref, Point(self.values, 1, None))
+
+    def _over_lanes(
+        self, axis: Axis, body: Callable[[Point, int], None], unroll: int, begin: V | None = None, end: V | None = None
+    ) -> None:
+        """Full vectors (`unroll` at a time, each with its number), then one masked vector for the rest."""
+        e, lanes = self.e, self.lanes
+        first = begin or e.i64(0)
+        last = end or emit_dim(e, axis.extent, self.values)
+        span = int(last.ref) - int(first.ref) if _known(first) and _known(last) else None
+        for number in {unroll: 0, 1: 0}:
+            step = lanes * number
+            if span is not None and span < step:
+                continue
+            count = e.sub(last, first)
+            whole = e.i64(span // step * step) if span is not None else e.sub(count, e.op("urem", count, e.i64(step)))
+            stop = e.add(first, whole)
+            with e.loop(first, stop, e.i64(step)) as base:
+                for part in range(number):
+                    at = e.add(base, e.i64(part * lanes))
+                    body(self._point(axis, at, lanes, None), part)
+            first = stop
+            span = None if span is None else span % step
+        if lanes == 1 or span == 0:
+            return
+        rest = e.sub(last, first)
+        with ExitStack() as stack:
+            if span is None:
+                stack.enter_context(e.when(e.cmp("icmp sgt", rest, e.i64(0))))
+            body(self._point(axis, first, lanes, first_lanes(e, rest, lanes)), 0)
+
+    def _point(self, axis: Axis, base: V, lanes: int, mask: V | None) -> Point:
+        return Point(self.values | {axis.name: base}, lanes, mask)
+
+    # -- folds --------------------------------------------------------------------------------------------------------
+    def _folding(self, folded: Sequence[Axis], point: Point) -> None:
+        """At one point of the free axes (all lanes of it): run the folded loops around the body."""
+        if not self.cluster.folds:
+            self._body(point, 0)
+            return
+        self._open_states(point.lanes, 1, self._long(folded, None))
+        *outer, inner = folded if folded else [None]
+        saved, self.values = self.values, point.values
+        with self._loops([a for a in outer if a is not None]):
+            if inner is None:
+                self._body(point, 0)
+            else:
+                self._blocks(inner, 32, lambda lo, hi: self._serial(inner, lo, hi, point))
+        self.values = saved
+        for fold in self.cluster.folds:
+            self._store_fold(fold, self._total(fold), point)
+
+    def _serial(self, axis: Axis, begin: V, end: V, point: Point) -> None:
+        with self.e.loop(begin, end, self.e.i64(1)) as index:
+            inside = Point(self.values | {axis.name: index}, point.lanes, point.mask)
+            self._body(inside, 0)
+
+    def _fold_lanes(self, folded: Sequence[Axis]) -> None:
+        """The vector axis itself is folded: states have lanes, which are folded at the end."""
+        axis = self.vector_axis
+        assert axis is not None
+        unroll = STATES if len(self.cluster.statements) <= LIGHT else 2 if len(self.cluster.statements) <= 16 else 1
+        self._open_states(self.lanes, unroll, self._long(folded, axis))
+        with self._loops(folded):
+            self._hoist({axis.name})
+            block = BLOCK * self.lanes * unroll
+            self._blocks(axis, block, lambda lo, hi: self._over_lanes(axis, self._body, unroll, lo, hi))
+        point = Point(self.values, 1, None)
+        for fold in self.cluster.folds:
+            self._store_fold(fold, self._across(fold, self._total(fold)), point)
+
+    def _long(self, folded: Sequence[Axis], lane: Axis | None) -> bool:
+        """Whether a state would add up more terms than a block."""
+        extents = [a.extent for a in folded]
+        if lane is not None:
+            extents.append(dims.ceildiv(lane.extent, self.lanes * STATES))
+        total = dims.product(extents)
+        return not isinstance(total, int) or total > BLOCK
+
+    def _open_states(self, lanes: int, count: int, long: bool) -> None:
+        e = self.e
+        for fold in self.cluster.folds:
+            type_ = vector(REGISTER[fold.dtype], lanes)
+            identity = e.const(type_, FOLDS[fold.fold].identity(fold.dtype))
+            slots = [e.slot(type_) for _ in range(count)]
+            for slot in slots:
+                e.set(slot, identity)
+            self.states[id(fold)] = slots
+            if long and FOLDS[fold.fold].compensated and fold.dtype.is_float:
+                pair = (e.slot(type_), e.slot(type_))
+                for slot in pair:
+                    e.set(slot, identity)
+                self.pairs[id(fold)] = pair
+
+    def _blocks(self, axis: Axis, size: int, run: Callable[[V, V], None]) -> None:
+        """Run over an axis, in blocks where a compensated pair takes the states up after each."""
+        e = self.e
+        end = emit_dim(e, axis.extent, self.values)
+        if not self.pairs:
+            run(e.i64(0), end)
+            return
+        if _known(end) and int(end.ref) <= size:
+            run(e.i64(0), end)
+            self._flush()
+            return
+        with e.loop(e.i64(0), end, e.i64(size)) as low:
+            high = e.add(low, e.i64(size))
+            run(low, e.select(e.cmp("icmp slt", high, end), high, end))
+            self._flush()
+
+    def _flush(self) -> None:
+        """Move the states into the compensated pairs: s + x = t exactly with error, by Knuth's TwoSum."""
+        e = self.e
+        for fold in self.cluster.folds:
+            if id(fold) not in self.pairs:
+                continue
+            x = self._merged(fold)
+            high, low = self.pairs[id(fold)]
+            s = e.get(high, x.type)
+            t = e.op("fadd", s, x)
+            z = e.op("fsub", t, s)
+            error = e.op("fadd", e.op("fsub", s, e.op("fsub", t, z)), e.op("fsub", x, z))
+            e.set(high, t)
+            e.set(low, e.op("fadd", e.get(low, x.type), error))
+            identity = e.const(x.type, FOLDS[fold.fold].identity(fold.dtype))
+            for slot in self.states[id(fold)]:
+                e.set(slot, identity)
+
+    def _merged(self, fold: Fold) -> V:
+        """All states of a fold as one."""
+        lanes = self._state_lanes(fold)
+        type_ = vector(REGISTER[fold.dtype], lanes)
+        values = [self.e.get(slot, type_) for slot in self.states[id(fold)]]
+        while len(values) > 1:
+            values = [self._step(fold, a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+        return values[0]
+
+    def _state_lanes(self, fold: Fold) -> int:
+        return self.lanes
+
+    def _total(self, fold: Fold) -> V:
+        merged = self._merged(fold)
+        if id(fold) not in self.pairs:
+            return merged
+        e = self.e
+        high, low = (e.get(slot, merged.type) for slot in self.pairs[id(fold)])
+        finite = e.cmp("fcmp oeq", e.op("fsub", low, low), e.const(low.type, 0.0))
+        return e.select(finite, e.op("fadd", high, low), high)
+
+    def _across(self, fold: Fold, state: V) -> V:
+        """Fold the lanes of a state, halves onto each other."""
+        e = self.e
+        while lanes_of(state.type) > 1:
+            half = lanes_of(state.type) // 2
+            parts = []
+            for start in (0, half):
+                mask = ", ".join(f"i32 {start + n}" for n in range(half))
+                type_ = vector(REGISTER[fold.dtype], half)
+                shuffled = e.value(
+                    f"<{half} x {REGISTER[fold.dtype]}>", f"shufflevector {state}, {state.type} poison, <{half} x i32> <{mask}>"
+                )
+                parts.append(e.extract(shuffled, 0) if half == 1 else V(type_, shuffled.ref))
+            state = self._step(fold, parts[0], parts[1])
+        return state
+
+    def _step(self, fold: Fold, a: V, b: V) -> V:
+        return PRIMITIVES[FOLDS[fold.fold].step](self.e, [a, b], fold.dtype, fold.dtype)
+
+    def _store_fold(self, fold: Fold, state: V, point: Point) -> None:
+        ref = self.memory.ref(fold.target)
+        if fold.accumulate:
+            state = self._step(fold, self._load(ref, point), state)
+        self._store(ref, state, point)
+
+    # -- one point ------------------------------------------------------------------------------------------------------
+    def _body(self, point: Point, state: int) -> None:
+        """All statements of the cluster at one point; folds go into their state of that number."""
+        for statement in self.cluster.statements:
+            if isinstance(statement, Map):
+                self._define(statement, self._map(statement, point), point)
+            elif isinstance(statement, Copy):
+                value = self._operand(statement.source, point)
+                goal = self.memory.dtype(statement.target.name)
+                self._define(statement, convert(self.e, value, self._source_type(statement.source), goal), point)
+            elif isinstance(statement, Gather):
+                self._define(statement, self._gather(statement, point), point)
+            elif isinstance(statement, Fold):
+                self._fold_in(statement, point, state)
+            else:
+                assert not isinstance(statement, Scan)
+
+    def _define(self, statement: Statement, value: V, point: Point) -> None:
+        point.registers[_key(statement.target)] = value
+        if self.memory.in_memory(statement.target.name):
+            self._store(self.memory.ref(statement.target), value, point)
+
+    def _map(self, statement: Map, point: Point) -> V:
+        types = [self._source_type(o) for o in statement.operands]
+        values = [self._operand(o, point) for o in statement.operands]
+        source = types[-1] if types else statement.dtype
+        result = PRIMITIVES[statement.op](self.e, values, source, statement.dtype)
+        return rounded(self.e, result, statement.dtype)
+
+    def _fold_in(self, fold: Fold, point: Point, state: int) -> None:
+        e = self.e
+        value = convert(e, self._operand(fold.operand, point), self._source_type(fold.operand), fold.dtype)
+        slots = self.states[id(fold)]
+        slot = slots[state % len(slots)]
+        held = e.get(slot, value.type)
+        stepped = self._step(fold, held, value)
+        if point.mask is not None:
+            stepped = e.select(point.mask, stepped, held)
+        e.set(slot, stepped)
+
+    def _source_type(self, operand: Operand) -> DType:
+        return operand.dtype if isinstance(operand, Literal) else self.memory.dtype(operand.name)
+
+    def _operand(self, operand: Operand, point: Point) -> V:
+        """The operand's value in register form, in all lanes."""
+        e = self.e
+        if isinstance(operand, Literal):
+            return self._literal(operand, point)
+        key = _key(operand)
+        if key in point.registers:
+            return point.registers[key]
+        if key in self.hoisted:
+            value = e.splat(self.hoisted[key], point.lanes)
+        else:
+            value = self._load(self.memory.ref(operand), point)
+        point.registers[key] = value
+        return value
+
+    def _literal(self, operand: Literal, point: Point) -> V:
+        e = self.e
+        type_ = vector(REGISTER[operand.dtype], point.lanes)
+        if not isinstance(operand.value, Expr):
+            return e.const(type_, operand.value)
+        values = self._lane_values(point)
+        number = emit_dim(e, operand.value, values)
+        if lanes_of(number.type) != point.lanes:
+            number = e.splat(number, point.lanes)
+        return rounded(e, convert(e, number, DType.INT64, operand.dtype), operand.dtype)
+
+    def _lane_values(self, point: Point) -> dict[str, V]:
+        """Index values with the vector axis as lanes, those past the end on the last valid one."""
+        if point.lanes == 1 or self.vector_axis is None:
+            return point.values
+        name = self.vector_axis.name
+        return point.values | {name: lanes_along(self.e, point.values[name], point.lanes)}
+
+    def _load(self, ref: Ref, point: Point) -> V:
+        e, lanes = self.e, point.lanes
+        step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
+        if lanes == 1 or step == 1:
+            pointer = e.gep(ref.base, emit_dim(e, ref.offset, point.values), MEMORY[ref.dtype])
+            return load_contiguous(e, pointer, ref.dtype, lanes, point.mask)
+        if step == 0:
+            pointer = e.gep(ref.base, emit_dim(e, ref.offset, point.values), MEMORY[ref.dtype])
+            return e.splat(load_contiguous(e, pointer, ref.dtype, 1, None), lanes)
+        offsets = emit_dim(e, ref.offset, self._lane_values(point))
+        return load_scattered(e, ref.base, offsets, ref.dtype, point.mask)
+
+    def _store(self, ref: Ref, value: V, point: Point) -> None:
+        e, lanes = self.e, lanes_of(value.type)
+        step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
+        if lanes == 1 or step == 1:
+            pointer = e.gep(ref.base, emit_dim(e, ref.offset, point.values), MEMORY[ref.dtype])
+            store_contiguous(e, value, pointer, ref.dtype, point.mask)
+            return
+        offsets = emit_dim(e, ref.offset, self._lane_values(point))
+        store_scattered(e, value, ref.base, offsets, ref.dtype, point.mask)
+
+    # -- gather -----------------------------------------------------------------------------------------------------------
+    def _gather(self, statement: Gather, point: Point) -> V:
+        """Positions are wrapped, checked, clamped to 0 where bad (and recorded), then used as an index."""
+        e = self.e
+        source = self.memory.ref(statement.source)
+        stride = self._stride(statement, source)
+        lanes = point.lanes if self._position_moves(statement, point) else 1
+        at = Point(point.values, lanes, point.mask if lanes > 1 else None, dict(point.registers) if lanes > 1 else {})
+        position = convert(
+            e, self._operand(statement.position, at), self._source_type(statement.position), DType.INT64
+        )
+        extent = e.splat(emit_dim(e, statement.extent, point.values), lanes)
+        zero = e.const(position.type, 0)
+        wrapped = e.select(e.cmp("icmp slt", position, zero), e.op("add", position, extent), position)
+        bad = e.cmp("icmp uge", wrapped, extent)
+        if lanes > 1 and point.mask is not None:
+            bad = e.op("and", bad, point.mask)
+        self.memory.record(statement, bad, self._ordinal(statement, at))
+        safe = e.select(bad, zero, wrapped)
+        step = coefficient_of(source.offset, self.vector_axis.name) if self.vector_axis and point.lanes > 1 else 1
+        if lanes == 1 and (step == 1 or point.lanes == 1):
+            offset = e.add(emit_dim(e, source.offset, point.values), e.mul(safe, emit_dim(e, stride, point.values)))
+            return load_contiguous(e, e.gep(source.base, offset, MEMORY[source.dtype]), source.dtype, point.lanes, point.mask)
+        offsets = self._offsets(source, stride, safe, point)
+        return load_scattered(e, source.base, offsets, source.dtype, point.mask)
+
+    def _offsets(self, source: Ref, stride: Dim, position: V, point: Point) -> V:
+        e, lanes = self.e, point.lanes
+        spread = [emit_dim(e, source.offset, self._lane_values(point)), emit_dim(e, stride, point.values), position]
+        base, scale, where = (x if lanes_of(x.type) == lanes else e.splat(x, lanes) for x in spread)
+        moved = e.op("mul", where, scale)
+        if point.mask is not None:
+            moved = e.select(point.mask, moved, e.const(moved.type, 0))
+        return e.op("add", base, moved)
+
+    def _stride(self, statement: Gather, source: Ref) -> Dim:
+        index = list(statement.source.index)
+        index[statement.axis] = 1
+        return self.memory.ref(Access(statement.source.name, tuple(index))).offset - source.offset
+
+    def _position_moves(self, statement: Gather, point: Point) -> bool:
+        if self.vector_axis is None or point.lanes == 1:
+            return False
+        if isinstance(statement.position, Literal):
+            return isinstance(statement.position.value, Expr)
+        return statement.position.name in self.own or coefficient_of(
+            self.memory.ref(statement.position).offset, self.vector_axis.name
+        ) != 0
+
+    def _ordinal(self, statement: Gather, point: Point) -> V:
+        """The place of each position in the tensor of positions."""
+        if isinstance(statement.position, Literal):
+            return self.e.splat(self.e.i64(0), point.lanes)
+        offset: Dim = 0
+        if statement.position.name not in self.own:
+            offset = self.memory.ref(statement.position).offset
+        values = self._lane_values(point) if point.lanes > 1 else point.values
+        number = emit_dim(self.e, offset, values)
+        return number if lanes_of(number.type) == point.lanes else self.e.splat(number, point.lanes)
+
+
+def _key(access: Access) -> str:
+    return f"{access.name}[{','.join(map(str, access.index))}]"
+
+
+def _known(value: V) -> bool:
+    return value.ref.lstrip("-").isdigit()
+
+
+def scan(e: Emitter, memory: Memory, statement: Scan, values: Mapping[str, V]) -> None:
+    """A running fold, element by element along its axis; float states are kept in double precision."""
+    state_type = DType.FLOAT64 if statement.dtype is DType.FLOAT32 else statement.dtype
+    free = [a for a in statement.axes if a.name != statement.along]
+    along = next(a for a in statement.axes if a.name == statement.along)
+    nest = Nest(e, memory, Cluster((), frozenset(), [statement]), values, 1)
+    with nest._loops(free):
+        slot = e.slot(REGISTER[state_type])
+        e.set(slot, e.const(REGISTER[state_type], FOLDS[statement.fold].identity(state_type)))
+        with nest._loops([along]):
+            point = Point(nest.values, 1, None)
+            value = nest._operand(statement.operand, point)
+            value = convert(e, value, nest._source_type(statement.operand), state_type)
+            step = PRIMITIVES[FOLDS[statement.fold].step]
+            state = step(e, [e.get(slot, value.type), value], state_type, state_type)
+            e.set(slot, state)
+            result = rounded(e, convert(e, state, state_type, statement.dtype), statement.dtype)
+            nest._store(memory.ref(statement.target), result, point)

@@ -1,0 +1,363 @@
+"""A tile Program as LLVM IR: one function a step, which runs a range of the step's chunks.
+
+    void step(ptr buffers, ptr symbols, i64 begin, i64 end, ptr scratch, ptr status)
+
+`buffers` holds the addresses of the parameters, of the workspace, and last the number of the group's first operator (for
+failed checks). `scratch` is private to the worker and holds the buffers that are read outside the cluster that makes them;
+all others live in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autofusion import dims
+from autofusion.dims import Dim
+from autofusion.dtypes import DType
+from autofusion.kernel.ir import (
+    STATEMENTS,
+    Access,
+    Contract,
+    Copy,
+    Fold,
+    Gather,
+    Map,
+    Param,
+    Role,
+    Scan,
+    Statement,
+    operands_of,
+)
+from autofusion.ops.structure import strides_of
+from autofusion.target import GM, Target
+from autofusion.targets.cpu import contraction, loops
+from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
+from autofusion.targets.cpu.dimension import emit_dim
+from autofusion.targets.cpu.emit import Emitter, Module, V, lanes_of
+from autofusion.targets.cpu.loops import Nest, Ref
+from autofusion.tile.ir import Let, Loop, Parallel, Program, Step
+
+PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The text of a program's functions. `scratch`: bytes that a worker needs. `clusters`: loop nests, for explaining."""
+
+    text: str
+    functions: tuple[str, ...]
+    scratch: Dim
+    clusters: int
+
+
+@dataclass
+class _Segment:
+    """Straight-line statements between loops, in clusters."""
+
+    clusters: list[Cluster]
+
+
+Plan = list[Any]  # Let | Loop with a planned body | _Segment
+
+
+def render(program: Program, target: Target, name: str) -> Rendered:
+    """The LLVM IR of every step; functions are called `name_0`, `name_1`, …"""
+    module = Module()
+    functions, scratch, count = [], 0, 0  # type: list[str], Dim, int
+    for number, step in enumerate(program.steps):
+        function = _Function(module, program, step, target)
+        functions.append(f"{name}_{number}")
+        scratch = dims.maximum(scratch, function.emit(functions[-1]))
+        count += function.count
+    return Rendered(module.text(), tuple(functions), scratch, count)
+
+
+def attributes(target: Target) -> str:
+    """Function attributes: never touch floating-point semantics, use the full vector width."""
+    width = target.lane_bytes * 8
+    return f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" "no-trapping-math"="true"'
+
+
+class _Function:
+    """One step being written. It is the `Memory` of its loop nests."""
+
+    def __init__(self, module: Module, program: Program, step: Step, target: Target) -> None:
+        self.module = module
+        self.program = program
+        self.step = step
+        self.target = target
+        self.e = Emitter(module, fma="fma" in target.features, ldexp="avx512vl" in target.features)
+        self.aliases = Aliases()
+        self.outputs = {p.name for p in program.params if p.role is Role.OUT}
+        self.extra: dict[str, DType] = {}
+        self.count = 0
+
+    def emit(self, name: str) -> Dim:
+        """Write the function; its scratch bytes."""
+        (body,) = self.step.bodies
+        (parallel,) = body.body
+        planned = self._plan(parallel.body)
+        self.resident = self._crossing(planned)
+        self.offsets, scratch = self._allocate(planned)
+        values = self._prologue()
+        with self.e.loop(V("i64", "%begin"), V("i64", "%end"), self.e.i64(1)) as chunk:
+            self._run(planned, values | {parallel.var: chunk})
+        self.e.function(name, PARAMETERS, attributes(self.target))
+        return scratch
+
+    def _prologue(self) -> dict[str, V]:
+        e = self.e
+        self.bases: dict[str, V] = {}
+        tensors = [*(p.name for p in self.program.params), *(b.name for b in self.program.workspace)]
+        for number, tensor in enumerate(tensors):
+            slot = e.gep(V("ptr", "%buffers"), e.i64(number), "ptr")
+            self.bases[tensor] = e.value("ptr", f"load ptr, {slot}")
+        self.operator_slot = len(tensors)
+        values = {}
+        for number, symbol in enumerate(self.program.symbols):
+            values[symbol] = e.load("i64", e.gep(V("ptr", "%symbols"), e.i64(number), "i64"), 8)
+        for buffer, offset in self.offsets.items():
+            self.bases[buffer] = e.gep(V("ptr", "%scratch"), emit_dim(e, offset, values), "i8")
+        return values
+
+    # -- planning: aliases, clusters, what needs memory -----------------------------------------------------------------
+    def _plan(self, body: Sequence[Any]) -> Plan:
+        planned: Plan = []
+        run: list[Statement] = []
+
+        def close() -> None:
+            if run:
+                planned.append(_Segment(cluster(run)))
+                self.count += len(planned[-1].clusters)
+                run.clear()
+
+        for line in body:
+            if isinstance(line, STATEMENTS):
+                statement = self._in_place(line)  # type: ignore[arg-type]
+                if statement is not None:
+                    run.append(statement)
+            elif isinstance(line, Loop):
+                close()
+                planned.append((line, self._plan(line.body)))
+            else:
+                close() if not isinstance(line, Let) else None
+                planned.append(line)
+        close()
+        return planned
+
+    def _in_place(self, statement: Statement) -> Statement | None:
+        """The statement with its reads resolved to parameters; None for a copy that needs no code."""
+        if isinstance(statement, Copy) and isinstance(statement.source, Access):
+            reads_param = self.program.space_of(statement.source.name) == GM
+            if reads_param and statement.target.name not in self.outputs and self.aliases.add(statement):
+                return None
+        return _with_operands(statement, [self.aliases.resolve(o) if isinstance(o, Access) else o for o in operands_of(statement)])
+
+    def _crossing(self, planned: Plan) -> set[str]:
+        """Buffers that must be in memory: read outside the cluster that makes them, or made by a fold."""
+        home: dict[str, int] = {}
+        crossing: set[str] = set()
+        clusters = list(_clusters(planned))
+        for number, each in enumerate(clusters):
+            for statement in each.statements:
+                target = statement.target.name
+                if home.setdefault(target, number) != number or isinstance(statement, Fold | Scan | Contract):
+                    crossing.add(target)
+        for number, each in enumerate(clusters):
+            for statement in each.statements:
+                for operand in operands_of(statement):
+                    if isinstance(operand, Access) and home.get(operand.name, number) != number:
+                        crossing.add(operand.name)
+                if isinstance(statement, Gather):
+                    crossing.add(statement.source.name)
+        return {name for name in crossing if name in self.program.buffers and self.program.buffers[name].space != GM}
+
+    def _allocate(self, planned: Plan) -> tuple[dict[str, Dim], Dim]:
+        """Scratch offsets: first fit over lifetimes in cluster order; buffers of unknown size go behind, unshared."""
+        lifetimes: dict[str, list[int]] = {}
+        self._lifetimes(planned, lifetimes, [0])
+        placed: list[tuple[int, int, int, int]] = []  # first, last, offset, end
+        offsets: dict[str, Dim] = {}
+        high, open_ended = 0, []  # type: int, list[str]
+        for name in sorted(self.resident, key=lambda n: (lifetimes[n][0], n)):
+            buffer = self.program.buffers[name]
+            size = dims.multiply(dims.product(buffer.shape), buffer.dtype.size)
+            if not isinstance(size, int):
+                open_ended.append(name)
+                continue
+            first, last = lifetimes[name]
+            rounded = -(-size // ALIGN) * ALIGN + ALIGN  # one vector of slack: masked lanes may be computed past the end
+            offset = 0
+            for _, _, low, end in sorted((p for p in placed if p[0] <= last and first <= p[1]), key=lambda p: p[2]):
+                if offset + rounded <= low:
+                    break
+                offset = max(offset, end)
+            placed.append((first, last, offset, offset + rounded))
+            offsets[name] = offset
+            high = max(high, offset + rounded)
+        total: Dim = high
+        for name in open_ended:
+            buffer = self.program.buffers[name]
+            offsets[name] = total
+            size = dims.multiply(dims.product(buffer.shape), buffer.dtype.size)
+            total = dims.add(total, dims.multiply(dims.ceildiv(dims.add(size, ALIGN), ALIGN), ALIGN))
+        return offsets, total
+
+    def _lifetimes(self, planned: Plan, found: dict[str, list[int]], clock: list[int]) -> set[str]:
+        """First and last use of each resident buffer; what a loop uses from outside lives through the loop."""
+        touched: set[str] = set()
+        for item in planned:
+            if isinstance(item, _Segment):
+                for each in item.clusters:
+                    clock[0] += 1
+                    for name in _names(each) & self.resident:
+                        found.setdefault(name, [clock[0], clock[0]])[1] = clock[0]
+                        touched.add(name)
+            elif isinstance(item, tuple):
+                start = clock[0] + 1
+                inside = self._lifetimes(item[1], found, clock)
+                for name in inside:
+                    if found[name][0] < start or self._carried(item[0], name):
+                        found[name] = [min(found[name][0], start), clock[0]]
+                touched |= inside
+        return touched
+
+    @staticmethod
+    def _carried(loop: Loop, name: str) -> bool:
+        """Whether a loop reads what an earlier iteration left: an accumulating statement on the buffer."""
+        return any(
+            getattr(s, "accumulate", False) and s.target.name == name for s in _statements(loop.body)
+        )
+
+    # -- emitting -----------------------------------------------------------------------------------------------------------
+    def _run(self, planned: Plan, values: dict[str, V]) -> None:
+        e = self.e
+        for item in planned:
+            if isinstance(item, Let):
+                values = values | {item.name: emit_dim(e, item.value, values)}
+            elif isinstance(item, _Segment):
+                for each in item.clusters:
+                    self._cluster(each, values)
+            else:
+                loop, body = item
+                begin, end = emit_dim(e, loop.begin, values), emit_dim(e, loop.end, values)
+                with e.loop(begin, end, e.i64(loop.step)) as index:
+                    self._run(body, values | {loop.var: index})
+
+    def _cluster(self, each: Cluster, values: Mapping[str, V]) -> None:
+        first = each.statements[0]
+        self.e.comment("; ".join(_headline(s) for s in each.statements[:4]) + (" …" if len(each.statements) > 4 else ""))
+        if isinstance(first, Scan):
+            loops.scan(self.e, self, first, values)
+        elif isinstance(first, Contract):
+            self._contract(first, values)
+        else:
+            Nest(self.e, self, each, values, self.target.lane_bytes).emit()
+
+    def _contract(self, statement: Contract, values: Mapping[str, V]) -> None:
+        if contraction.emit(self.e, self, statement, values, self.target):
+            return
+        product = Access(f"{statement.target.name}p", tuple(dims.symbol(a.name) for a in (*statement.axes, *statement.reduced)))
+        self.extra[product.name] = statement.dtype
+        axes = (*statement.axes, *statement.reduced)
+        pair: list[Statement] = [
+            Map(product, statement.dtype, "mul", (statement.left, statement.right), axes),
+            Fold(statement.target, statement.dtype, "sum", product, statement.axes, statement.reduced, statement.accumulate),
+        ]
+        reduced = frozenset(a.name for a in statement.reduced)
+        Nest(self.e, self, Cluster(axes, reduced, pair), values, self.target.lane_bytes).emit()
+
+    # -- the memory of loop nests ------------------------------------------------------------------------------------------
+    def ref(self, access: Access) -> Ref:
+        """Where an access goes: address, type, offset in elements."""
+        tensor = self.program.tensors[access.name]
+        strides = tensor.strides if isinstance(tensor, Param) and tensor.strides is not None else strides_of(tensor.shape)
+        offset: Dim = 0
+        for index, stride in zip(access.index, strides, strict=True):
+            offset = dims.add(offset, dims.multiply(index, stride))
+        return Ref(self.bases[access.name], tensor.dtype, offset)
+
+    def in_memory(self, name: str) -> bool:
+        """Whether writes to it go to memory."""
+        return name in self.resident or name in self.outputs or (
+            name in self.program.buffers and self.program.buffers[name].space == GM
+        )
+
+    def dtype(self, name: str) -> DType:
+        """The element type of a parameter, a buffer or a product that lives in registers."""
+        return self.extra[name] if name in self.extra else self.program.tensors[name].dtype
+
+    def record(self, statement: Statement, bad: V, position: V) -> None:
+        """Keep the smallest (operator, position) in the worker's status slot."""
+        e = self.e
+        lanes = lanes_of(bad.type)
+        hit = bad if lanes == 1 else e.call("vector.reduce.or", "i1", bad, overload=(bad.type,))
+        with e.when(hit):
+            if lanes > 1:
+                mask = e.cast("bitcast", bad, f"i{lanes}")
+                wide = e.cast("zext", mask, "i64") if lanes < 64 else mask
+                lane = e.value("i64", f"call i64 @llvm.cttz.i64({wide}, i1 false)")
+                e.module.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
+                position = e.value("i64", f"extractelement {position}, {lane}")
+            base = e.load("i64", e.gep(V("ptr", "%buffers"), e.i64(self.operator_slot), "ptr"), 8)
+            operator = e.add(base, e.i64(self._ordinal(statement) + 1))
+            status = V("ptr", "%status")
+            place = e.gep(status, e.i64(1), "i64")
+            old, old_position = e.load("i64", status, 8), e.load("i64", place, 8)
+            same = e.op("and", e.cmp("icmp eq", operator, old), e.cmp("icmp slt", position, old_position))
+            smaller = e.op("or", e.cmp("icmp slt", operator, old), same)
+            with e.when(e.op("or", smaller, e.cmp("icmp eq", old, e.i64(0)))):
+                e.store(operator, status, 8)
+                e.store(position, place, 8)
+
+    def _ordinal(self, statement: Statement) -> int:
+        """The number of a statement that may fail, among those of the program."""
+        checked = checks(self.program)
+        return checked.index(statement.target.name)
+
+
+def checks(program: Program) -> list[str]:
+    """The targets of the statements that may fail at run time, in order."""
+    found = [s.target.name for step in program.steps for b in step.bodies for s in _statements(b.body) if isinstance(s, Gather)]
+    return list(dict.fromkeys(found))
+
+
+def _statements(body: Sequence[Any]) -> Iterator[Statement]:
+    for line in body:
+        if isinstance(line, Loop | Parallel):
+            yield from _statements(line.body)
+        elif isinstance(line, STATEMENTS):
+            yield line  # type: ignore[misc]
+
+
+def _clusters(planned: Plan) -> Iterator[Cluster]:
+    for item in planned:
+        if isinstance(item, _Segment):
+            yield from item.clusters
+        elif isinstance(item, tuple):
+            yield from _clusters(item[1])
+
+
+def _names(each: Cluster) -> set[str]:
+    names = {s.target.name for s in each.statements}
+    return names | {o.name for s in each.statements for o in operands_of(s) if isinstance(o, Access)}
+
+
+def _with_operands(statement: Statement, operands: list[Any]) -> Statement:
+    if isinstance(statement, Map):
+        return replace(statement, operands=tuple(operands))
+    if isinstance(statement, Copy):
+        return replace(statement, source=operands[0])
+    if isinstance(statement, Contract):
+        return replace(statement, left=operands[0], right=operands[1])
+    if isinstance(statement, Gather):
+        return replace(statement, source=operands[0], position=operands[1])
+    return replace(statement, operand=operands[0])
+
+
+def _headline(statement: Statement) -> str:
+    what = getattr(statement, "op", None) or getattr(statement, "fold", None) or type(statement).__name__.lower()
+    return f"{statement.target.name} = {what}"

@@ -1,0 +1,263 @@
+"""What all tests share: test values by element type, comparison by a row's tolerance, random valid graphs.
+
+from oracle import assert_bits, assert_close, random_array, random_graph
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from hypothesis import strategies as st
+
+from autofusion import dtypes
+from autofusion.dtypes import Array, DType
+from autofusion.graph.builder import GraphBuilder
+from autofusion.graph.ir import Graph, Value
+from autofusion.ops import TABLE, Kind, Op, reference
+
+EXTENTS = (0, 1, 2, 3, 5, 7, 8)
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+def random_array(
+    rng: np.random.Generator, dtype: DType, shape: Any, domain: tuple[float, float] = (-4.0, 4.0)
+) -> Array:
+    """Values of the domain; integers from it too, so that products stay readable."""
+    if dtype is DType.BOOL:
+        return rng.integers(0, 2, shape).astype(bool)
+    low, high = domain
+    values = rng.uniform(low, high, shape)
+    if dtype.is_float:
+        return np.asarray(values).astype(dtype.numpy)
+    return np.asarray(np.trunc(values if dtype.is_signed else np.abs(values) * 20)).astype(dtype.numpy)
+
+
+def edges_of(dtype: DType) -> Array:
+    """The values that break kernels: NaN, infinities, both zeros, denormals, limits."""
+    if dtype is DType.BOOL:
+        return np.array([False, True])
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        small = [0, 1, 2, 3, 7] + ([-1, -2, -7] if dtype.is_signed else [])
+        return np.array([limits.min, limits.min + 1, limits.max, limits.max - 1, *small], dtype.numpy)
+    limits = ml_dtypes.finfo(dtype.numpy)
+    tiny = [float(limits.smallest_subnormal), float(limits.smallest_normal), 1e-3]
+    listed = [math.nan, math.inf, 0.0, 0.5, 1.0, 3.0, float(limits.max), *tiny]
+    return np.array([sign * value for value in listed for sign in (1, -1)]).astype(dtype.numpy)
+
+
+# -- comparison -------------------------------------------------------------------------------------------------------
+def epsilon(dtype: DType) -> float:
+    """Distance from 1 to the next value of a float type."""
+    return float(ml_dtypes.finfo(dtype.numpy).eps)
+
+
+def assert_bits(actual: Array, expected: Array) -> None:
+    """The same type, shape and bits; any NaN equals any other."""
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    if dtypes.of(actual).is_float:
+        nan = np.isnan(expected.astype(np.float64))
+        assert np.array_equal(np.isnan(actual.astype(np.float64)), nan)
+        actual, expected = actual[~nan], expected[~nan]
+    assert actual.tobytes() == expected.tobytes(), f"{actual} is not {expected}"
+
+
+def assert_close(actual: Array, expected: Array, tolerance: float, scale: Any = None) -> None:
+    """Within `tolerance` epsilons of the result's type; NaN and infinities in the same places; integers equal.
+
+    Relative to `scale`, by default the expected value, or the largest of the array (at most 1) where that is more: near
+    zero a composite cancels (gelu, log_softmax, norms). Give `error_scale(...)` for sums and contractions.
+    """
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    dtype = dtypes.of(expected)
+    if not dtype.is_float:
+        assert np.array_equal(actual, expected), f"{actual} is not {expected}"
+        return
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    special = ~np.isfinite(e)
+    assert np.array_equal(a[special], e[special], equal_nan=True), f"{actual} is not {expected}"
+    finite = np.abs(e[~special])
+    given = None if scale is None else np.broadcast_to(np.asarray(scale, np.float64), e.shape)[~special]
+    size = np.maximum(finite, min(1.0, finite.max(initial=0.0))) if given is None else np.maximum(given, finite)
+    allowed = tolerance * epsilon(dtype) * size + float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)
+    worst = np.abs(a[~special] - e[~special]) / allowed
+    assert np.all(worst <= 1), f"off by {worst.max():.3g} times the tolerance: {actual} is not {expected}"
+
+
+def error_scale(row: Op, arrays: list[Array], attrs: Any) -> Array:
+    """The same sum or contraction over absolute values: what the rounding error of any order of it is relative to."""
+    wide = [np.abs(a.astype(np.float64)) for a in arrays]
+    return reference.apply(row, wide, attrs)
+
+
+# -- random graphs ----------------------------------------------------------------------------------------------------
+class _Drawing:
+    """A graph that grows by drawn steps; every step is valid by construction."""
+
+    def __init__(self, draw: Callable[[Any], Any], composites: bool) -> None:
+        self.draw = draw
+        self.composites = composites
+        self.F = GraphBuilder("random")
+        self.rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+        self.pool: list[Value] = []
+        self.arrays: list[Array] = []
+
+    def pick(self, choices: Any) -> Any:
+        return self.draw(st.sampled_from(list(choices)))
+
+    def shape(self, least: int = 0) -> tuple[int, ...]:
+        return tuple(self.pick(EXTENTS) for _ in range(self.draw(st.integers(least, 3))))
+
+    def leaf(self, dtype: DType, shape: Any) -> Value:
+        array = random_array(self.rng, dtype, shape)
+        if self.pick((True, True, False)):
+            value = self.F.input(f"x{len(self.arrays)}", dtype, tuple(shape))
+            self.arrays.append(array)
+        else:
+            value = self.F.constant(array)
+        self.pool.append(value)
+        return value
+
+    def operand(self, row: Op, least_rank: int = 0) -> Value:
+        """A value that the row admits, new where there is none."""
+        known = [v for v in self.pool if v.dtype in row.dtypes and len(v.shape) >= least_rank]
+        return self.pick(known) if known else self.leaf(self.pick(row.dtypes), self.shape(least_rank))
+
+    def beside(self, value: Value, dtype: DType | None = None) -> Value:
+        """A second operand of the same type that broadcasts with the first."""
+        dtype = dtype or value.dtype
+        known = [v for v in self.pool if v.dtype is dtype and _broadcasts(v.shape, value.shape)]
+        if known and self.pick((True, True, False)):
+            return self.pick(known)
+        shape = tuple(self.pick((extent, 1)) for extent in value.shape)
+        return self.leaf(dtype, shape[self.draw(st.integers(0, len(shape))) :])
+
+    def rows(self, *kinds: Kind) -> list[Op]:
+        return [r for r in TABLE if r.kind in kinds and (self.composites or r.lower is None)]
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+    def elementwise(self) -> Value:
+        row = self.pick(self.rows(Kind.ELEMENTWISE))
+        first = self.operand(row)
+        if row.name == "where":
+            second = self.beside(first, self.pick(DType))
+            return self.F.where(first, second, second if not _fits(first, second) else self.beside(second))
+        attrs = {"dtype": self.pick(DType)} if "dtype" in row.attributes else {}
+        others = [self.beside(first) for _ in range(int(row.arity) - 1)]  # type: ignore[call-overload]
+        return self.F.emit(row.name, [first, *others], attrs)
+
+    def reduce(self) -> Value:
+        row = self.pick([r for r in self.rows(Kind.REDUCE) if "axes" in r.attributes])
+        value = self.operand(row)
+        chosen = [d for d in range(len(value.shape)) if self.draw(st.booleans())]
+        axes = None if self.draw(st.booleans()) else tuple(d - len(value.shape) * self.pick((0, 1)) for d in chosen)
+        attrs = {"axes": axes, "keepdims": self.draw(st.booleans())}
+        folded = range(len(value.shape)) if axes is None else chosen
+        if any(value.shape[d] == 0 for d in folded):
+            return value  # a maximum of nothing is an error
+        return self.F.emit(row.name, [value], attrs)
+
+    def along(self) -> Value:
+        """Scans, softmax, norms: whatever takes one axis or trailing axes."""
+        rows = [r for r in self.rows(Kind.REDUCE, Kind.SCAN) if set(r.attributes) & {"axis", "rank"}]
+        row = self.pick(rows)
+        value = self.operand(row, 1)
+        rank = len(value.shape)
+        attrs = {"axis": self.draw(st.integers(-rank, rank - 1))} if "axis" in row.attributes else {}
+        return self.F.emit(row.name, [value], attrs)
+
+    def view(self) -> Value:
+        value = self.pick(self.pool)
+        rank = len(value.shape)
+        which = self.pick(("reshape", "transpose", "expand", "slice"))
+        if which == "transpose":
+            order = self.draw(st.permutations(range(rank)))
+            return self.F.transpose(value, axes=tuple(a - rank * self.pick((0, 1)) for a in order))
+        if which == "expand":
+            lead = tuple(self.pick((1, 2)) for _ in range(self.draw(st.integers(0, 1))))
+            return self.F.expand(
+                value, shape=lead + tuple(3 if e == 1 and self.pick((0, 1)) else e for e in value.shape)
+            )
+        if which == "slice":
+            return self.F.slice(value, **self.slices(value))
+        size = math.prod(value.shape)
+        first = self.pick([d for d in range(1, size + 1) if size % d == 0] or [1])
+        return self.F.reshape(value, shape=self.pick([(first, -1), (size,), (-1,) if size else (0,), (1, first, -1)]))
+
+    def slices(self, value: Value) -> dict[str, Any]:
+        bound = st.integers(-9, 9)
+        made = [(self.draw(bound), self.draw(bound), self.pick((1, 1, 2, 3, -1, -2))) for _ in value.shape]
+        starts, stops, steps = zip(*made, strict=True) if made else ((), (), ())
+        return {"starts": starts, "stops": stops, "steps": steps}
+
+    def join(self) -> Value:
+        value = self.operand(TABLE.get("concat"), 1)
+        if self.draw(st.booleans()):
+            attrs = self.slices(value)
+            region = TABLE.get("slice").infer([value.type], attrs).shape
+            return self.F.slice_update(value, self.leaf(value.dtype, region), **attrs)
+        axis = self.draw(st.integers(-len(value.shape), len(value.shape) - 1))
+        other = list(value.shape)
+        other[axis] = self.pick(EXTENTS)
+        return self.F.concat(value, self.leaf(value.dtype, other), value, axis=axis)
+
+    def matmul(self) -> Value:
+        left = self.operand(TABLE.get("matmul"), 2)
+        return self.F.matmul(left, self.leaf(left.dtype, (left.shape[-1], self.pick(EXTENTS))))
+
+    def gather(self) -> Value:
+        data = self.operand(TABLE.get("gather"), 1)
+        axis = self.draw(st.integers(0, len(data.shape) - 1))
+        extent = data.shape[axis]
+        if extent == 0:
+            return data
+        wanted = self.leaf(self.pick((DType.INT32, DType.INT64)), self.shape())
+        return self.F.gather(data, self.F.int_remainder(wanted, extent), axis=axis)
+
+    def source(self) -> Value:
+        shape = self.shape(1)
+        if self.draw(st.booleans()):
+            return self.F.iota(
+                shape=shape, axis=self.draw(st.integers(-len(shape), len(shape) - 1)), dtype=self.pick(DType)
+            )
+        return self.F.full(shape=shape, value=self.pick((0, 1.5, -0.0, True)), dtype=self.pick(DType))
+
+
+def _broadcasts(a: Any, b: Any) -> bool:
+    try:
+        np.broadcast_shapes(a, b)
+    except ValueError:
+        return False
+    return True
+
+
+def _fits(first: Value, second: Value) -> bool:
+    """Whether what broadcasts with `second` must broadcast with `first` as well."""
+    return len(first.shape) == 0 or first.shape == second.shape
+
+
+@st.composite
+def random_graph(
+    draw: Any, most: int = 12, composites: bool = True, least_outputs: int = 1
+) -> tuple[Graph, list[Array]]:
+    """A valid graph of up to `most` drawn operators from the op table, and arrays for its inputs.
+
+    Extents are small (0, 1, primes), element types are mixed, slices go both ways, outputs may repeat, and may be
+    inputs, constants or views. Without `composites`, primitives only.
+    """
+    d = _Drawing(draw, composites)
+    d.leaf(d.pick(DType), d.shape())
+    steps = (d.elementwise, d.elementwise, d.reduce, d.along, d.view, d.view, d.join, d.matmul, d.gather, d.source)
+    for _ in range(draw(st.integers(1, most))):
+        made = d.pick(steps)()
+        # Joins and expands of joins must not grow without end.
+        if math.prod(made.shape) < 4096:
+            d.pool.append(made)
+    for _ in range(draw(st.integers(least_outputs, 3))):
+        d.F.output(d.pick(d.pool))
+    d.F.output(d.pool[-1])
+    return d.F.build(), d.arrays

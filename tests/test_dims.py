@@ -1,0 +1,155 @@
+"""Dims: canonical forms keep values, and text reads back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autofusion import dims
+from autofusion.dims import Dim, ceildiv, floordiv, maximum, minimum, modulo, parse, simplify, symbol
+from autofusion.errors import FormatError, ShapeError
+
+SIZES = ("n", "m")
+AXES = {"i": 6, "j": 4, "k": symbol("n")}
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> dict[str, int]:
+    values = {name: draw(st.integers(1, 9)) for name in SIZES}
+    for axis, extent in AXES.items():
+        values[axis] = draw(st.integers(0, dims.evaluate(extent, values) - 1))
+    return values
+
+
+def _positive(draw: st.DrawFn) -> Dim:
+    """A divisor: an int, a size, or a product of them."""
+    return draw(st.sampled_from([1, 2, 3, 4, 6, 64, symbol("n"), symbol("n") * 4, symbol("n") * symbol("m")]))
+
+
+@st.composite
+def expressions(draw: st.DrawFn, bounds: dims.Bounds | None = AXES, depth: int = 3) -> Dim:
+    """Whatever operators make. Axes only with their bounds: a symbol without bounds is a size, at least 1."""
+    if depth == 0 or draw(st.integers(0, 5)) == 0:
+        names = (*SIZES, *(bounds or ()))
+        return draw(st.one_of(st.integers(-8, 70), st.sampled_from([symbol(name) for name in names])))
+    below = expressions(bounds, depth - 1)
+    left = draw(below)
+    operation = draw(st.sampled_from(["+", "-", "*", "//", "%", "min", "max"]))
+    if operation == "//":
+        return floordiv(left, _positive(draw), bounds)
+    if operation == "%":
+        return modulo(left, _positive(draw), bounds)
+    right = draw(below)
+    if operation in ("min", "max"):
+        return (minimum if operation == "min" else maximum)(left, right, bounds)
+    return left + right if operation == "+" else left - right if operation == "-" else left * right
+
+
+@given(expressions(None) | expressions(), assignments())
+def test_simplify_keeps_the_value(dim: Dim, values: dict[str, int]) -> None:
+    assert dims.evaluate(simplify(dim, AXES), values) == dims.evaluate(dim, values)
+
+
+@pytest.mark.parametrize("bounds", [None, AXES])
+@given(data=st.data(), values=assignments())
+def test_operators_compute_what_they_say(
+    bounds: dims.Bounds | None, data: st.DataObject, values: dict[str, int]
+) -> None:
+    a, b = (data.draw(expressions(bounds=bounds)) for _ in range(2))
+    divisor = _positive(data.draw)
+    x, y, d = (dims.evaluate(each, values) for each in (a, b, divisor))
+    assert dims.evaluate(floordiv(a, divisor, bounds), values) == x // d
+    assert dims.evaluate(modulo(a, divisor, bounds), values) == x % d
+    assert dims.evaluate(minimum(a, b, bounds), values) == min(x, y)
+    assert dims.evaluate(maximum(a, b, bounds), values) == max(x, y)
+    assert dims.evaluate(ceildiv(a, divisor), values) == -(-x // d)
+    assert dims.evaluate(a + b, values) == x + y
+    assert dims.evaluate(a - b, values) == x - y
+    assert dims.evaluate(a * b, values) == x * y
+
+
+@given(expressions(), assignments())
+def test_range_holds(dim: Dim, values: dict[str, int]) -> None:
+    low, high = dims.range_of(dim, AXES)
+    value = dims.evaluate(dim, values)
+    assert low <= value
+    assert high is None or value <= dims.evaluate(high, values)
+
+
+@pytest.mark.parametrize("bounds", [None, AXES])
+@given(data=st.data(), values=assignments())
+def test_what_is_proven_is_true(bounds: dims.Bounds | None, data: st.DataObject, values: dict[str, int]) -> None:
+    a, b = (data.draw(expressions(bounds=bounds)) for _ in range(2))
+    if dims.at_least(a, b, bounds):
+        assert dims.evaluate(a, values) >= dims.evaluate(b, values)
+
+
+@given(expressions(None) | expressions())
+def test_text_reads_back(dim: Dim) -> None:
+    assert parse(str(dim)) == dim
+
+
+@given(expressions(), assignments())
+def test_text_of_bounded_forms_has_the_same_value(dim: Dim, values: dict[str, int]) -> None:
+    assert dims.evaluate(parse(str(dim)), values) == dims.evaluate(dim, values)
+
+
+@given(expressions(), st.integers(1, 9), assignments())
+def test_substitute(dim: Dim, size: int, values: dict[str, int]) -> None:
+    expected = dims.evaluate(dim, values | {"m": size})
+    assert dims.evaluate(dims.substitute(dim, {"m": size}), values) == expected
+
+
+@given(expressions(), assignments())
+def test_coefficient_is_the_slope(dim: Dim, values: dict[str, int]) -> None:
+    slope = dims.coefficient_of(dim, "i")
+    if slope is not None:
+        step = dims.evaluate(dim, values | {"i": 3}) - dims.evaluate(dim, values | {"i": 2})
+        assert step == dims.evaluate(slope, values)
+
+
+i, j, n, x = map(symbol, "ijnx")
+
+
+@pytest.mark.parametrize(
+    ("dim", "expected"),
+    [
+        (lambda: floordiv(i * 64 + j, 64, {"j": 64}), i),
+        (lambda: modulo(i * 64 + j, 64, {"j": 64}), j),
+        (lambda: (x // 4) * 4 + x % 4, x),
+        (lambda: (x // n) * n + x % n, x),
+        (lambda: (n * 4) // 4, n),
+        (lambda: (n * 4) // n, 4),
+        (lambda: (x // 4) // 8, x // 32),
+        (lambda: n - n, 0),
+        (lambda: minimum(n, n + 1), n),
+        (lambda: maximum(n - 1, 0), n - 1),
+        (lambda: floordiv(i * n + j, n, {"j": n}), i),
+        (lambda: ceildiv(n * 4, 4), n),
+    ],
+)
+def test_canonical_forms(dim: object, expected: Dim) -> None:
+    assert dim() == expected  # type: ignore[operator]
+
+
+def test_evaluate_takes_arrays() -> None:
+    positions = np.arange(6)
+    found = dims.evaluate(minimum(i, n) + maximum(i % 4, n), {"i": positions, "n": 2})
+    assert found.tolist() == [min(p, 2) + max(p % 4, 2) for p in range(6)]
+
+
+@pytest.mark.parametrize("text", ["", "n+", "n/2", "f(n)", "2.5", "n//0", "4%0", "min(n)", "n;m", "(n", "import os"])
+def test_bad_text_is_one_clear_error(text: str) -> None:
+    with pytest.raises(FormatError):
+        parse(text)
+
+
+def test_undecidable_equalities_become_guards() -> None:
+    with pytest.raises(ShapeError):
+        dims.require_equal(n, 4, "axis 0")
+    with dims.collect_guards() as guards:
+        assert dims.require_equal(n, 4, "axis 0") == 4
+        dims.require_equal(n, 4, "axis 1")
+    assert guards == [(n, 4)]
