@@ -152,7 +152,7 @@ def test_elementwise_rows_on_odd_shapes(row: Op, shape: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    "row", [r for r in TABLE if r.lower and "axis" in r.attributes or "rank" in r.attributes], ids=lambda r: r.name
+    "row", [r for r in TABLE if (r.lower and "axis" in r.attributes) or "rank" in r.attributes], ids=lambda r: r.name
 )
 @pytest.mark.parametrize("shape", [(1,), (3, 1), (3, 0), (0, 3)], ids=str)
 def test_composites_on_odd_shapes(row: Op, shape: tuple[int, ...]) -> None:
@@ -160,7 +160,7 @@ def test_composites_on_odd_shapes(row: Op, shape: tuple[int, ...]) -> None:
         check(row, [np.ones(shape, dtype.numpy)], {})
 
 
-# -- what the source frameworks define ----------------------------------------------------------------------------------
+# -- what the source frameworks define ---------------------------------------------------------------------------------
 def apply(name: str, *arrays: Any, **attrs: Any) -> Array:
     """The reference; where the row has a lowering, that must agree."""
     row = TABLE.get(name)
@@ -184,7 +184,8 @@ SEMANTICS: tuple[tuple[str, tuple[Any, ...], dict[str, Any], Any], ...] = (
     ("floor_divide", (f32(1, 0.5, 6), f32(0.1, 0.1, 0.2)), {}, f32(9, 4, 29)),
     ("floor_divide", (f32(-1, 1, 0, -0.5), f32(INF, -INF, 5, 1)), {}, f32(-1, -1, 0, -1)),
     ("floor_divide", (f32(1, -1, 0), f32(0, 0, 0)), {}, f32(INF, -INF, NAN)),
-    ("floor_divide", (ints(np.int32, 7, -7, MIN32, 5), ints(np.int32, -2, 2, -1, 0)), {}, ints(np.int32, -4, -4, MIN32, -1)),
+    ("floor_divide", (ints(np.int32, 7, -7, 5), ints(np.int32, -2, 2, 0)), {}, ints(np.int32, -4, -4, -1)),
+    ("floor_divide", (ints(np.int32, MIN32), ints(np.int32, -1)), {}, ints(np.int32, MIN32)),
     ("floor_divide", (ints(np.uint8, 200), ints(np.uint8, 0)), {}, ints(np.uint8, 255)),
     ("remainder", (ints(np.int32, 7, -7, MIN32, 5), ints(np.int32, -2, 2, -1, 0)), {}, ints(np.int32, -1, 1, 0, 5)),
     ("remainder", (f32(5, -5, 5, -5, 1), f32(3, 3, -3, -3, INF)), {}, f32(2, 1, -1, -2, 1)),
@@ -203,7 +204,8 @@ SEMANTICS: tuple[tuple[str, tuple[Any, ...], dict[str, Any], Any], ...] = (
     ("round", (f32(0.5, 1.5, 2.5, -0.5),), {}, f32(0, 2, 2, -0.0)),
     ("trunc", (f32(-1.7, 1.7),), {}, f32(-1, 1)),
     ("fmod", (f32(5, -5), f32(3, 3)), {}, f32(2, -2)),
-    ("cast", (f32(NAN, INF, -INF, 3e9, -3e9, -1.9),), {"dtype": DType.INT32}, ints(np.int32, 0, 2**31 - 1, MIN32, 2**31 - 1, MIN32, -1)),
+    ("cast", (f32(NAN, INF, -INF, -1.9),), {"dtype": DType.INT32}, ints(np.int32, 0, 2**31 - 1, MIN32, -1)),
+    ("cast", (f32(3e9, -3e9),), {"dtype": DType.INT32}, ints(np.int32, 2**31 - 1, MIN32)),
     ("cast", (f32(NAN, 300, -5, 7.9),), {"dtype": DType.UINT8}, ints(np.uint8, 0, 255, 0, 7)),
     ("cast", (f32(9.3e18, -9.3e18),), {"dtype": DType.INT64}, ints(np.int64, 2**63 - 1, -(2**63))),
     ("cast", (ints(np.int32, 300, -1),), {"dtype": DType.UINT8}, ints(np.uint8, 44, 255)),
@@ -276,7 +278,7 @@ def test_sources() -> None:
         assert_bits(found, np.array(expected, F16))
 
 
-# -- what does not fit is refused, with the operator's name ----------------------------------------------------------------
+# -- what does not fit is refused, with the operator's name ------------------------------------------------------------
 def _t(*shape: Any, dtype: DType = DType.FLOAT32) -> TensorType:
     return TensorType(dtype, shape)
 

@@ -60,7 +60,7 @@ def x_of(F: GraphBuilder, shape: Any = (2, 3), dtype: DType = F32) -> Any:
     return F.input("x", dtype, shape)
 
 
-# -- every pass, on random graphs ----------------------------------------------------------------------------------------
+# -- every pass, on random graphs --------------------------------------------------------------------------------------
 PASSES = [step for step in pipeline.PASSES if step.name != "decompose"]
 
 

@@ -1,8 +1,8 @@
 """Dimensions and index expressions: an int, or a canonical integer expression over symbols.
 
-A `Dim` is a plain `int` wherever its value is known, else an `Expr`: a sum of integer·product-of-atoms, where an atom is
-a `Symbol`, a floor-division, a modulo, a minimum or a maximum. Expressions that are equal by these rules are equal as
-objects. Symbols stand for sizes (at least 1 in any launch that does work) and for axes (0 ≤ axis < extent).
+A `Dim` is a plain `int` wherever its value is known, else an `Expr`: a sum of integer·product-of-atoms, where an atom
+is a `Symbol`, a floor-division, a modulo, a minimum or a maximum. Expressions that are equal by these rules are equal
+as objects. Symbols stand for sizes (at least 1 in any launch that does work) and for axes (0 ≤ axis < extent).
 
     i*64 + j        (i*64 + j)//64 -> i where j < 64        (x//4)*4 + x%4 -> x
 """
@@ -327,7 +327,7 @@ def range_of(dim: Dim, bounds: Bounds | None = None) -> tuple[int, Dim | None]:
         greatest: Dim | None = 1
         for atom in atoms:
             atom_low, atom_high = _atom_range(atom, bounds)
-            least = least * int(atom_low) if isinstance(atom_low, int) else 0  # type: ignore[redundant-expr]
+            least = least * int(atom_low) if isinstance(atom_low, int) else 0
             if least < 0:
                 return -(1 << 62), None
             greatest = None if greatest is None or atom_high is None else multiply(greatest, atom_high)
@@ -486,7 +486,7 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
 
 
 def coefficient_of(dim: Dim, name: str) -> Dim | None:
-    """The factor of axis `name` where the dim is `factor*name + rest` (rest free of it); None where it is not linear."""
+    """The factor of axis `name` where the dim is `factor*name + rest` (rest free of it); None where not linear."""
     factor: Dim = 0
     for atoms, coefficient in terms_of(dim):
         plain = [a for a in atoms if isinstance(a, Symbol) and a.name == name]

@@ -5,9 +5,9 @@ An IR is a set of frozen dataclasses. Each says how it reads, once, as a templat
     @ir("copy {target} <- {source} over {axes}")
     class Copy: ...
 
-A template that ends in `:` is a block: its last field holds child nodes, printed one a line and indented below. All other
-nodes are inline. Values print by type: names bare, dims as expressions without spaces, tuples in brackets. A field whose
-template part stands between `[[` and `]]` is left out where it has its default value.
+A template that ends in `:` is a block: its last field holds child nodes, printed one a line and indented below. All
+other nodes are inline. Values print by type: names bare, dims as expressions without spaces, tuples in brackets. A
+field whose template part stands between `[[` and `]]` is left out where it has its default value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def ir(template: str) -> Callable[[type[T]], type[T]]:
     """Class decorator: give a frozen dataclass its text form."""
 
     def decorate(cls: type[T]) -> type[T]:
-        cls._template = template  # type: ignore[attr-defined]
+        setattr(cls, "_template", template)  # noqa: B010
         return cls
 
     return decorate
@@ -208,7 +208,7 @@ def _read_node(choices: tuple[type, ...], lines: list[str], at: int, nodes: tupl
             if reader.at != len(line):
                 raise reader.fail("the end of the line")
         except FormatError as error:
-            if problem is None or _keyword(cls) and line.strip().startswith(_keyword(cls)):
+            if problem is None or (_keyword(cls) and line.strip().startswith(_keyword(cls))):
                 problem = error
             continue
         at += 1

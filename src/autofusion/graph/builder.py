@@ -1,4 +1,4 @@
-"""Making a graph one operator at a time. Names are made unique; types come from the op table; undecidable dims guard."""
+"""Making a graph one operator at a time. Names are unique; types come from the op table; undecidable dims guard."""
 
 from __future__ import annotations
 

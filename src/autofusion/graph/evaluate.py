@@ -14,7 +14,9 @@ from autofusion.graph.ir import Graph, Node, Value
 from autofusion.ops import reference
 
 
-def bind_symbols(inputs: Sequence[Value], shapes: Sequence[Sequence[int]], guards: Sequence[Any] = ()) -> dict[str, int]:
+def bind_symbols(
+    inputs: Sequence[Value], shapes: Sequence[Sequence[int]], guards: Sequence[Any] = ()
+) -> dict[str, int]:
     """The values of symbolic dims from actual shapes. Raises ArgumentError where shapes do not fit the signature."""
     values: dict[str, int] = {}
     pending: list[tuple[str, int, Dim, int]] = []

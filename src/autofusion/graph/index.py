@@ -22,7 +22,7 @@ Index = tuple[Dim, ...]
 
 @dataclass(frozen=True)
 class Operand:
-    """A read: the value that holds the data, and the index. `gathered` is the axis whose position is a run-time value."""
+    """A read: the value that holds the data, and the index. `gathered`: the axis whose position is a run-time value."""
 
     value: str
     index: Index

@@ -1,11 +1,11 @@
 """Graph IR: operators and their data dependences, a DAG in SSA form.
 
-    graph mlp:
-      input x:float32[n,64]
-      constant w:float32[64,64] = 3f1c…
-      [y:float32[n,64]] = matmul [x, w]
-      [z:float32[n,64]] = maximum [y, c0]
-      output z
+graph mlp:
+  input x:float32[n,64]
+  constant w:float32[64,64] = 3f1c…
+  [y:float32[n,64]] = matmul [x, w]
+  [z:float32[n,64]] = maximum [y, c0]
+  output z
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Attribute:
     """One attribute of a node."""
 
     name: str
-    value: None | bool | int | float | DType | Expr | tuple[Dim, ...] | str
+    value: bool | int | float | DType | Expr | tuple[Dim, ...] | str | None
 
 
 @ir("input {value}")
@@ -272,7 +272,9 @@ def _same_storage(graph: Graph, output: Output) -> str | None:
     if output.writes is None:
         return None
     source, target = graph.values[output.name], graph.values[output.writes]
-    return None if source.type == target.type else f"{source.type} cannot be written to {output.writes!r} of {target.type}"
+    if source.type == target.type:
+        return None
+    return f"{source.type} cannot be written to {output.writes!r} of {target.type}"
 
 
 RULES = (

@@ -270,8 +270,7 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     unit = target.unit_for(Kind.CONTRACT)
     assert unit is not None
     divided = unit is not target.vector
-    named = [str(i) if isinstance(i, Expr) else None for i in main.target.index]
-    rows, columns = (named[-2] if len(named) > 1 else None), (named[-1] if named else None)
+    rows, columns = (str(i) for i in main.target.index[-2:])  # "0" where there is one element: no axis's name
     wanted = {rows: 128, columns: 256}
     tiles: dict[str, int] = {}
     for name in analysis.outer:
@@ -303,6 +302,15 @@ def _tiles(analysis: Analysis, tiles: dict[str, int]) -> int:
     return count
 
 
+def _sides(analysis: Analysis, statement: Contract, tiles: dict[str, int]) -> tuple[int, int]:
+    """Rows and columns of a tile of a contraction's result."""
+    spans = [
+        min(tiles.get(str(i), 1 << 62), estimate(analysis.extents[str(i)])) if isinstance(i, Expr) else 1
+        for i in statement.target.index[-2:]
+    ]
+    return (1, 1, *spans)[-2], (1, *spans)[-1]
+
+
 def _operand_size(analysis: Analysis, main: Contract) -> int:
     """Bytes of an element of the operands as they come from global memory."""
     sizes = [p.dtype.size for p in analysis.kernel.params if p.name in (main.left.name, main.right.name)]
@@ -314,9 +322,7 @@ def _block(
 ) -> tuple[int, int, int]:
     """Rows, columns and depth of a block. Its operands and result fit where the unit has them; on a unit of its own
     twice, so that one block is loaded while the other is computed."""
-    axes = [str(i) if isinstance(i, Expr) else None for i in main.target.index[-2:]]
-    extents = [min(tiles.get(n or "", 1 << 62), estimate(analysis.extents[n])) if n else 1 for n in axes]
-    own_rows, own_columns = (extents[0] if len(extents) > 1 else 1), extents[-1] if extents else 1
+    own_rows, own_columns = _sides(analysis, main, tiles)
     size = _operand_size(analysis, main)
     rows, columns, depth = 128, 256, 512
     if unit is target.vector:
@@ -345,9 +351,7 @@ def _passing_bytes(
     operands where both are one unit."""
     total = 0
     for statement in analysis.contractions:
-        names = [str(i) for i in statement.target.index if isinstance(i, Expr)][-2:]
-        rows, columns = (min(tiles.get(n, 1 << 62), estimate(analysis.extents[n])) for n in ([""] * 2 + names)[-2:] if n) \
-            if len(names) == 2 else (1, min(tiles.get(names[0], 1 << 62), estimate(analysis.extents[names[0]])) if names else 1)
+        rows, columns = _sides(analysis, statement, tiles)
         if unit is target.vector:
             total = max(total, block[2] * (rows + columns) * _operand_size(analysis, statement))
         else:

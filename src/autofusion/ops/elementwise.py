@@ -124,7 +124,7 @@ elementwise("where", 3, np.where, dtype_rule=_where_type, dtypes=(DType.BOOL,), 
 
 
 def cast_values(values: Array, dtype: DType) -> Array:
-    """float -> int truncates toward zero; NaN gives 0, out of range saturates. int -> int wraps. x -> bool is x != 0."""
+    """float -> int truncates toward zero; NaN is 0, out of range saturates. int -> int wraps. x -> bool is x != 0."""
     if dtype is DType.BOOL:
         return np.asarray(values != 0)
     source = dtypes.of(values)
@@ -148,7 +148,7 @@ elementwise(
     doc="element type conversion; float to int truncates, saturates, NaN to 0",
 )
 
-# -- functions of floats ------------------------------------------------------------------------------------------------
+# -- functions of floats -----------------------------------------------------------------------------------------------
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -161,7 +161,8 @@ def sigmoid(a: Array) -> Array:
     """1 / (1 + exp(-a)), without overflow."""
     wide = a.astype(np.float64)
     small = np.exp(-np.abs(wide))
-    return np.where(wide >= 0, 1 / (1 + small), small / (1 + small)).astype(a.dtype)
+    result: Array = np.where(wide >= 0, 1 / (1 + small), small / (1 + small)).astype(a.dtype)
+    return result
 
 
 def _float(name: str, reference: Callable[..., Array], **row: Any) -> Op:

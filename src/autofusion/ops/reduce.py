@@ -142,9 +142,7 @@ def _composite(name: str, shape_rule: Any, reference: Any, lower: Any, attribute
     row.setdefault("arity", 1)
     row.setdefault("dtypes", FLOATS)
     arity = row.pop("arity")
-    TABLE.register(
-        Op(name, Kind.REDUCE, arity, shape_rule, same, reference, lower=lower, attributes=attributes, **row)
-    )
+    TABLE.register(Op(name, Kind.REDUCE, arity, shape_rule, same, reference, lower=lower, attributes=attributes, **row))
 
 
 _composite("mean", reduced, _mean, _mean_lower, _AXES, doc="arithmetic mean; of nothing NaN")
@@ -157,7 +155,7 @@ def _exponentials(F: Builder, a: Any, axis: int) -> Any:
 
 def _is_empty(F: Builder, a: Any, attrs: Attrs) -> bool:
     """A softmax along an axis of nothing is nothing; a maximum of nothing would be an error."""
-    return F.type_of(a).shape[attrs["axis"]] == 0
+    return bool(F.type_of(a).shape[attrs["axis"]] == 0)
 
 
 def _softmax_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
@@ -213,7 +211,7 @@ def _norm_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
         raise GraphError(f"rank={attrs['rank']!r}: expected 1 to {rank} trailing axes")
     for shape in shapes[1:]:
         if shape != shapes[0][rank - attrs["rank"] :]:
-            raise ShapeError(f"scale or shift of shape {shape}, expected {shapes[0][rank - attrs['rank']:]}")
+            raise ShapeError(f"scale or shift of shape {shape}, expected {shapes[0][rank - attrs['rank'] :]}")
     return unchanged(shapes, attrs)
 
 

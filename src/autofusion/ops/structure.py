@@ -15,7 +15,8 @@ from autofusion.ops.elementwise import NUMBERS
 from autofusion.ops.rules import attribute, axis_of, broadcast, first, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Kind, Op
 
-# -- sources ------------------------------------------------------------------------------------------------------------
+
+# -- sources -----------------------------------------------------------------------------------------------------------
 def _sizes(shape: Any) -> Shape:
     """A shape attribute. Raises ShapeError where an entry is no size."""
     if not isinstance(shape, tuple | list):
@@ -64,11 +65,11 @@ TABLE.register(
 )
 
 
-# -- views: out[i] = in[view(i)] ------------------------------------------------------------------------------------------
-def _view(name: str, shape_rule: Any, reference: Any, view: Any, attributes: Any, doc: str, kind: Kind = Kind.VIEW) -> None:
-    TABLE.register(
-        Op(name, kind, 1, shape_rule, first, reference, view=view, attributes=attributes, doc=doc, flops=0)
-    )
+# -- views: out[i] = in[view(i)] ---------------------------------------------------------------------------------------
+def _view(
+    name: str, shape_rule: Any, reference: Any, view: Any, attributes: Any, doc: str, kind: Kind = Kind.VIEW
+) -> None:
+    TABLE.register(Op(name, kind, 1, shape_rule, first, reference, view=view, attributes=attributes, doc=doc, flops=0))
 
 
 def _reshape_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
@@ -235,7 +236,7 @@ _view(
 )
 
 
-# -- joins ----------------------------------------------------------------------------------------------------------------
+# -- joins -------------------------------------------------------------------------------------------------------------
 def _concat_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     axis = axis_of(attrs["axis"], len(shapes[0]))
     total: Dim = 0
@@ -295,7 +296,7 @@ TABLE.register(
 )
 
 
-# -- gather -----------------------------------------------------------------------------------------------------------------
+# -- gather ------------------------------------------------------------------------------------------------------------
 def _gather_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     data, index = shapes
     axis = axis_of(attrs["axis"], len(data))
@@ -313,7 +314,9 @@ def _gather(data: Array, index: Array, axis: int) -> Array:
     bad = (index < -extent) | (index >= extent)
     if bad.any():
         position = int(np.flatnonzero(bad)[0])
-        raise IndexOutOfRange(f"gather: index {index.flat[position]} at position {position} is outside axis of {extent}")
+        raise IndexOutOfRange(
+            f"gather: index {index.flat[position]} at position {position} is outside axis of {extent}"
+        )
     return np.take(data, np.where(index < 0, index + extent, index), axis=axis)
 
 
@@ -332,7 +335,7 @@ TABLE.register(
 )
 
 
-# -- contraction --------------------------------------------------------------------------------------------------------------
+# -- contraction -------------------------------------------------------------------------------------------------------
 def _matmul_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     a, b = shapes
     if len(a) < 2 or len(b) < 2:
@@ -364,7 +367,7 @@ TABLE.register(
 )
 
 
-# -- communication: the identity in a world of one device -----------------------------------------------------------------------
+# -- communication: the identity in a world of one device --------------------------------------------------------------
 def _alone(a: Array, world_size: int) -> Array:
     if world_size != 1:
         raise ExecutionError(f"communication over {world_size} devices: only a world of 1 device can run here")

@@ -12,7 +12,7 @@ from autofusion.dims import Bounds, Dim, Expr, Shape
 from autofusion.dtypes import Array, DType
 from autofusion.errors import DTypeError, GraphError
 
-Attr: TypeAlias = None | bool | int | float | str | DType | Expr | tuple[Dim, ...]
+Attr: TypeAlias = bool | int | float | str | DType | Expr | tuple[Dim, ...] | None
 Attrs: TypeAlias = Mapping[str, Any]
 
 
@@ -72,8 +72,8 @@ class Op:
     elementwise rows arrive as float32 and the result is rounded once. `lower`: None for a primitive, else the same
     meaning in other rows. `view`: for views, the input index of an output index. `fold`: the Fold row of a reduction or
     scan. `dtypes`: element types admitted for the leading data operand. `domain`: the interval of sensible test inputs.
-    `tolerance`: relative error in units of the result type's epsilon that an implementation may add. `flops`: operations
-    an element costs, for ranking only.
+    `tolerance`: relative error in units of the result type's epsilon that an implementation may add. `flops`:
+    operations an element costs, for ranking only.
     """
 
     name: str
@@ -114,7 +114,9 @@ class Op:
         """The output's type. `attrs` are complete. Raises GraphError naming the operator."""
         self.check_arity(len(inputs))
         if inputs and inputs[0].dtype not in self.dtypes and self.kind is not Kind.COMM:
-            raise DTypeError(f"{self.name}: element type {inputs[0].dtype} is not taken; takes {', '.join(self.dtypes)}")
+            raise DTypeError(
+                f"{self.name}: element type {inputs[0].dtype} is not taken; takes {', '.join(self.dtypes)}"
+            )
         try:
             dtype = self.dtype_rule([t.dtype for t in inputs], attrs)
             return TensorType(dtype, self.shape_rule([t.shape for t in inputs], attrs))

@@ -426,8 +426,8 @@ class _Builder:
 
     def _block_sizes(self, statement: Contract) -> dict[str, int]:
         """Tile sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
-        names = [str(i) for i in statement.target.index if isinstance(i, Expr)]
-        by_position = dict(zip(reversed(names), (self.schedule.block[1], self.schedule.block[0]), strict=False))
+        names = map(str, statement.target.index[-2:])
+        by_position = dict(zip(names, self.schedule.block, strict=False))
         sizes = {}
         for axis in statement.axes:
             bound = self.bound(axis.name)

@@ -63,12 +63,16 @@ class _Segment:
 Plan = list[Any]  # Let | Loop with a planned body | _Segment
 
 
-def render(program: Program, target: Target, name: str) -> Rendered:
-    """The LLVM IR of every step; functions are called `name_0`, `name_1`, …"""
+def render(program: Program, target: Target, name: str, symbols: Sequence[str] | None = None) -> Rendered:
+    """The LLVM IR of every step; functions are called `name_0`, `name_1`, …
+
+    `symbols`: the sizes that a launch passes, in its order; by default the program's own.
+    """
+    listed = tuple(program.symbols if symbols is None else symbols)
     module = Module()
     functions, scratch, count = [], 0, 0  # type: list[str], Dim, int
     for number, step in enumerate(program.steps):
-        function = _Function(module, program, step, target)
+        function = _Function(module, program, step, target, listed)
         functions.append(f"{name}_{number}")
         scratch = dims.maximum(scratch, function.emit(functions[-1]))
         count += function.count
@@ -84,11 +88,12 @@ def attributes(target: Target) -> str:
 class _Function:
     """One step being written. It is the `Memory` of its loop nests."""
 
-    def __init__(self, module: Module, program: Program, step: Step, target: Target) -> None:
+    def __init__(self, module: Module, program: Program, step: Step, target: Target, symbols: tuple[str, ...]) -> None:
         self.module = module
         self.program = program
         self.step = step
         self.target = target
+        self.symbols = symbols
         self.e = Emitter(module, fma="fma" in target.features, ldexp="avx512vl" in target.features)
         self.aliases = Aliases()
         self.outputs = {p.name for p in program.params if p.role is Role.OUT}
@@ -117,7 +122,7 @@ class _Function:
             self.bases[tensor] = e.value("ptr", f"load ptr, {slot}")
         self.operator_slot = len(tensors)
         values = {}
-        for number, symbol in enumerate(self.program.symbols):
+        for number, symbol in enumerate(self.symbols):
             values[symbol] = e.load("i64", e.gep(V("ptr", "%symbols"), e.i64(number), "i64"), 8)
         for buffer, offset in self.offsets.items():
             self.bases[buffer] = e.gep(V("ptr", "%scratch"), emit_dim(e, offset, values), "i8")

@@ -1,0 +1,167 @@
+"""A plan bound to code: checks the arguments, fills the pointer table, launches, and runs what the host has to run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autofusion import dtypes
+from autofusion.dims import evaluate
+from autofusion.dtypes import Array
+from autofusion.errors import ArgumentError, IndexOutOfRange
+from autofusion.graph.evaluate import bind_symbols, run_node
+from autofusion.graph.ir import Graph
+from autofusion.runtime import pool
+from autofusion.superkernel.plan import HostCall, Launch, Place, Plan, Storage
+
+PAGE = 4096
+
+
+@dataclass
+class Counts:
+    """What the runtime did: counted, not declared."""
+
+    calls: int = 0
+    launches: int = 0
+    fallbacks: int = 0
+
+
+@dataclass(frozen=True)
+class Function:
+    """A compiled step of a kernel."""
+
+    address: int
+    owner: Any = field(repr=False, compare=False)  # keeps the code in memory
+
+
+class Executable:
+    """Calls of one plan. Safe to call from several threads; a call's workspace is its own."""
+
+    def __init__(self, plan: Plan, graph: Graph, functions: Mapping[tuple[str, int], Function], workers: int) -> None:
+        self.plan = plan
+        self.graph = graph
+        self.functions = dict(functions)
+        self.workers = workers
+        self.counts = Counts()
+        self.slots = {name: number for number, name in enumerate(plan.storages)}
+        self.inputs = graph.inputs
+        self._native: list[tuple[pool.Plan, list[Any], list[Any]]] = []
+        self._constants = {c.value.name: graph.data[c.digest] for c in graph.constants}
+        self._base = len(self.slots)
+        self._nodes = graph.producers
+        self._spare: list[Array] = []
+        self._lock = threading.Lock()
+        self._sized: dict[Any, Any] = {}
+        for launch in plan.launches:
+            self._native.append(self._table(launch, {}) if not plan.symbols else (None, [], []))  # type: ignore[arg-type]
+
+    # -- the table that the native runtime walks ------------------------------------------------------------------------
+    def _table(self, launch: Launch, sizes: Mapping[str, int]) -> tuple[pool.Plan, list[Any], list[Any]]:
+        phases, chunks, checks = [], [], []  # type: list[Any], list[Any], list[Any]
+        for phase in launch.body:
+            tasks = []
+            for call in phase.body:
+                buffers = tuple(self.slots[name] for name in call.arguments)
+                if call.check not in checks:
+                    checks.append(call.check)
+                base = self._base + checks.index(call.check)
+                function = self.functions[call.kernel, call.step]
+                scratch = int(evaluate(call.scratch, sizes))
+                tasks.append(pool.Task(function.address, (*buffers, base), len(chunks), scratch))
+                chunks.append(call.chunks)
+            phases.append(tuple(tasks))
+        return pool.Plan(tuple(phases)), chunks, checks
+
+    def _sized_table(self, number: int, launch: Launch, sizes: Mapping[str, int]) -> Any:
+        """The table for these sizes; the last ones are kept."""
+        key = (number, tuple(sizes.values()))
+        if key not in self._sized:
+            if len(self._sized) >= 64:
+                self._sized.clear()
+            self._sized[key] = self._table(launch, sizes)
+        return self._sized[key]
+
+    # -- one call ---------------------------------------------------------------------------------------------------------
+    def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
+        """Run on arrays in the order of the graph's inputs; new arrays in the order of its outputs.
+
+        Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index.
+        """
+        arrays = [self._fit(value, array) for value, array in zip(self.inputs, arrays, strict=True)]
+        sizes = bind_symbols(self.inputs, [a.shape for a in arrays], self.graph.guards)
+        values: dict[str, Array] = {v.name: a for v, a in zip(self.inputs, arrays, strict=True)}
+        values |= self._constants
+        workspace = self._workspace(int(evaluate(self.plan.workspace, sizes)))
+        for storage in self.plan.storages.values():
+            if storage.place in (Place.RESULT, Place.WORKSPACE):
+                values[storage.name] = self._storage(storage, sizes, workspace)
+        try:
+            self._run(values, sizes, workers or self.workers)
+        finally:
+            with self._lock:
+                self._spare.append(workspace)
+        for write in self.plan.writes:
+            np.copyto(values[write.argument], values[write.storage])
+        self.counts.calls += 1
+        return [values[output.name] for output in self.graph.outputs]
+
+    def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int) -> None:
+        symbols = np.array([sizes[name] for name in self.plan.symbols], np.int64)
+        number = 0
+        for segment in self.plan.segments:
+            if isinstance(segment, HostCall):
+                self._host(segment, values, sizes)
+                continue
+            native, chunks, checks = self._native[number]
+            if native is None:
+                native, chunks, checks = self._sized_table(number, segment, sizes)
+            number += 1
+            pointers = [values[name].__array_interface__["data"][0] for name in self.slots]
+            counts = np.array([int(evaluate(c, sizes)) for c in chunks], np.int64)
+            table = np.array(pointers + checks, np.uint64)
+            failed = native.launch(table, symbols, counts, workers)
+            self.counts.launches += 1
+            if failed is not None:
+                operator = self.plan.checks[failed[0]]
+                raise IndexOutOfRange(f"{operator}: index at position {failed[1]} is out of range")
+
+    def _host(self, call: HostCall, values: dict[str, Array], sizes: dict[str, int]) -> None:
+        result = run_node(self._nodes[call.operator], [values[name] for name in call.inputs], sizes)
+        values[call.output][...] = result
+        self.counts.fallbacks += 1
+
+    # -- arguments and memory ----------------------------------------------------------------------------------------------
+    def _fit(self, value: Any, array: Any) -> Array:
+        """The array as the code reads it: the right type, and the strides that were compiled in."""
+        if dtypes.of(array) is not value.dtype:
+            raise ArgumentError(f"{value.name}: element type {dtypes.of(array)}, expected {value.dtype}")
+        if len(array.shape) != len(value.shape):
+            raise ArgumentError(f"{value.name}: rank {len(array.shape)}, expected {len(value.shape)}")
+        if value.strides is not None:
+            wanted = tuple(int(s) * value.dtype.size for s in value.strides)
+            if array.strides != wanted and array.size > 1:
+                raise ArgumentError(f"{value.name}: strides {array.strides}, compiled for {wanted} bytes")
+            return array  # type: ignore[no-any-return]
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def _workspace(self, size: int) -> Array:
+        """Scratch global memory of at least `size` bytes; freed ones are used again."""
+        with self._lock:
+            for position, spare in enumerate(self._spare):
+                if spare.size >= size + PAGE:
+                    return self._spare.pop(position)
+            self._spare.clear()
+        return np.empty(size + PAGE, np.uint8)
+
+    @staticmethod
+    def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
+        shape = tuple(int(evaluate(d, sizes)) for d in storage.shape)
+        if storage.place is Place.RESULT:
+            return np.empty(shape, storage.dtype.numpy)
+        start = -workspace.__array_interface__["data"][0] % PAGE + int(evaluate(storage.offset, sizes))
+        count = int(np.prod(shape)) * storage.dtype.size
+        return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)

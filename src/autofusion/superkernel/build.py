@@ -1,0 +1,143 @@
+"""Packing groups into SuperKernels: phases by dependence, workspace by lifetime, host calls where they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autofusion import dims
+from autofusion.autofuse.partition import FusionGroup
+from autofusion.dims import Dim
+from autofusion.graph.ir import Graph
+from autofusion.superkernel.plan import (
+    Call,
+    Check,
+    HostCall,
+    Launch,
+    Phase,
+    Place,
+    Plan,
+    Storage,
+    WriteBack,
+    verify,
+)
+
+ALIGN = 4096  # workspace storages start on pages: no two of them share one
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What a group needs to be called: per step chunks and the values it touches; `written` are its results."""
+
+    group: FusionGroup
+    kernel: str
+    arguments: tuple[str, ...]
+    written: tuple[str, ...]
+    chunks: tuple[Dim, ...]
+    scratch: Dim
+    checks: tuple[str, ...]
+
+
+def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
+    """The plan of a graph; device groups come as `KernelCall`, host groups as they are, in an order of execution."""
+    segments: list[list[KernelCall] | FusionGroup] = []
+    for group in groups:
+        if isinstance(group, FusionGroup):
+            segments.append(group)
+        elif segments and isinstance(segments[-1], list):
+            segments[-1].append(group)
+        else:
+            segments.append([group])
+    checks: list[Check] = []
+    lines: list[Launch | HostCall] = []
+    for segment in segments:
+        if isinstance(segment, FusionGroup):
+            node = segment.nodes[0]
+            lines.append(HostCall(node.name, node.inputs, node.name))
+        else:
+            lines.append(_launch(segment, checks))
+    storages, workspace = _storages(graph, lines)
+    writes = [WriteBack(o.writes, o.name) for o in graph.outputs if o.writes is not None]
+    plan = Plan(graph.name, workspace, graph.symbols, (*storages, *checks, *lines, *writes))
+    verify(plan)
+    return plan
+
+
+def _launch(calls: Sequence[KernelCall], checks: list[Check]) -> Launch:
+    """Phases: a call runs one phase after the last of those that it depends on; later steps of a kernel follow on."""
+    ready: dict[str, int] = {}
+    phases: list[list[Call]] = []
+    for call in calls:
+        start = max((ready[name] for name in call.arguments if name in ready), default=0)
+        first_check = len(checks)
+        checks += [Check(operator) for operator in call.checks]
+        for step, chunks in enumerate(call.chunks):
+            while len(phases) <= start + step:
+                phases.append([])
+            phases[start + step].append(Call(call.kernel, step, call.arguments, chunks, call.scratch, first_check))
+        for name in call.written:
+            ready[name] = start + len(call.chunks)
+    return Launch(tuple(Phase(tuple(phase)) for phase in phases))
+
+
+def _storages(graph: Graph, lines: Sequence[Launch | HostCall]) -> tuple[list[Storage], Dim]:
+    """A storage per value that crosses groups; those of the workspace share bytes where their lifetimes do not meet."""
+    results = {o.name for o in graph.outputs}
+    arguments = {v.name for v in graph.inputs}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    clock = 0
+    for line in lines:
+        phases = [[*line.inputs, line.output]] if isinstance(line, HostCall) else [
+            [name for call in phase.body for name in call.arguments] for phase in line.body
+        ]
+        for names in phases:
+            clock += 1
+            for name in names:
+                first.setdefault(name, clock)
+                last[name] = clock
+    storages: list[Storage] = [Storage(v.name, v.dtype, v.shape, Place.ARGUMENT, v.strides) for v in graph.inputs]
+    inner: list[Storage] = []
+    for name in first:
+        value = graph.values[name]
+        if name in arguments:
+            continue
+        if name in graph.constant_names:
+            storages.append(Storage(name, value.dtype, value.shape, Place.CONSTANT))
+        elif name in results:
+            storages.append(Storage(name, value.dtype, value.shape, Place.RESULT))
+        else:
+            inner.append(Storage(name, value.dtype, value.shape, Place.WORKSPACE))
+    placed, total = _place(inner, first, last)
+    return storages + placed, total
+
+
+def _place(inner: Sequence[Storage], first: dict[str, int], last: dict[str, int]) -> tuple[list[Storage], Dim]:
+    """First fit by lifetime, the largest first; storages of unknown size go behind, unshared."""
+    taken: list[tuple[int, int, int, int]] = []
+    offsets: dict[str, Dim] = {}
+    high = 0
+    sized = [(s, _size(s)) for s in inner]
+    for storage, size in sorted(sized, key=lambda p: (-p[1] if isinstance(p[1], int) else 0, first[p[0].name], p[0].name)):
+        if not isinstance(size, int):
+            continue
+        start, end = first[storage.name], last[storage.name]
+        offset = 0
+        for _, _, low, top in sorted((t for t in taken if t[0] <= end and start <= t[1]), key=lambda t: t[2]):
+            if offset + size <= low:
+                break
+            offset = max(offset, top)
+        taken.append((start, end, offset, offset + size))
+        offsets[storage.name] = offset
+        high = max(high, offset + size)
+    total: Dim = high
+    for storage, size in sized:
+        if not isinstance(size, int):
+            offsets[storage.name] = total
+            total = dims.add(total, size)
+    return [replace(s, offset=offsets[s.name]) for s in inner], total
+
+
+def _size(storage: Storage) -> Dim:
+    size = dims.multiply(dims.product(storage.shape), storage.dtype.size)
+    return dims.multiply(dims.ceildiv(size, ALIGN), ALIGN)
