@@ -99,7 +99,7 @@ def test_text_of_bounded_forms_has_the_same_value(dim: Dim, values: dict[str, in
 @given(expressions(), st.integers(1, 9), assignments())
 def test_substitute(dim: Dim, size: int, values: dict[str, int]) -> None:
     expected = dims.evaluate(dim, values | {"m": size})
-    assert dims.evaluate(dims.substitute(dim, {"m": size}), values) == expected
+    assert dims.evaluate(dims.substitute(dim, {"m": size}, AXES), values) == expected
 
 
 @given(expressions(), assignments())

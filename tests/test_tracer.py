@@ -399,7 +399,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "string operand": (lambda x: x + "a", "found str"),
     "list of tensors": (lambda x: x.__add__([x]), "list of tensors"),
     "numpy function": (lambda x: np.linalg.norm(x), r"np\.norm is not supported"),
-    "numpy keyword": (lambda x: np.sum(x, dtype=np.float64), r"np\.sum.*dtype"),
+    "numpy keyword": (
+        lambda x: np.sum(x, dtype=np.float64),
+        r"sum: .*'dtype'; it is called as sum\(x, axis=None, keepdims=False\)",
+    ),
     "ufunc": (lambda x: np.arctan2(x, x), r"np\.arctan2"),
     "ufunc method": (lambda x: np.add.reduce(x), r"np\.add\.reduce"),
     "out array": (lambda x: np.add(x, 1, out=np.zeros((3, 4), np.float32)), "out= is a NumPy array"),

@@ -349,8 +349,8 @@ def at_least(a: Dim, b: Dim, bounds: Bounds | None = None) -> bool:
 
 
 def _weaken(dim: Dim, bounds: Bounds | None) -> Dim:
-    """Replace axes in negative terms by their greatest value, so that symbolic extents cancel: n*4 - i, i < n."""
-    if not bounds or not isinstance(dim, Expr):
+    """Replace atoms in negative terms by their greatest value, so that symbolic extents cancel: n*4 - i, i < n."""
+    if not isinstance(dim, Expr):
         return dim
     result: Dim = 0
     for atoms, coefficient in dim.terms:

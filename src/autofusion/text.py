@@ -37,7 +37,7 @@ def ir(template: str) -> Callable[[type[T]], type[T]]:
     """Class decorator: give a frozen dataclass its text form."""
 
     def decorate(cls: type[T]) -> type[T]:
-        setattr(cls, "_template", template)  # noqa: B010
+        cls._template = template  # type: ignore[attr-defined]
         return cls
 
     return decorate
@@ -54,7 +54,7 @@ def _is_block(cls: type) -> bool:
 def _header(cls: type) -> tuple[list[str], str | None]:
     """The template's pieces, and the name of the block field where there is one."""
     template: str = cls._template  # type: ignore[attr-defined]
-    block = dataclasses.fields(cls)[-1].name if template.endswith(":") else None  # type: ignore[arg-type]
+    block = dataclasses.fields(cls)[-1].name if template.endswith(":") else None
     return _pieces(template.removesuffix(":")), block
 
 
@@ -76,6 +76,7 @@ def show(node: Any, note: Callable[[Any], str] | None = None, depth: int = 0) ->
 
 def _fill(node: Any, pieces: list[str]) -> str:
     text = ""
+    cls: type = type(node)
     for piece in pieces:
         if piece.startswith("[["):
             name = _field_in(piece)
@@ -84,7 +85,7 @@ def _fill(node: Any, pieces: list[str]) -> str:
                 text += _fill(node, _pieces(piece[2:-2]))
         elif piece.startswith("{"):
             name = piece[1:-1]
-            text += _value(getattr(node, name), bare=_hints(type(node))[name] in (str, tuple[str, ...]))
+            text += _value(getattr(node, name), bare=_hints(cls)[name] in (str, tuple[str, ...]))
         else:
             text += piece
     return text
@@ -257,7 +258,8 @@ def _read_value(hint: Any, reader: _Reader) -> Any:
     if origin is tuple:
         return _read_tuple(get_args(hint), reader)
     if dataclasses.is_dataclass(hint):
-        return hint(**_read_pieces(typing.cast(type, hint), _header(typing.cast(type, hint))[0], reader))
+        made = typing.cast(Any, hint)
+        return made(**_read_pieces(made, _header(made)[0], reader))
     if hint is bool:
         return {"true": True, "false": False}[reader.match(re.compile(r"(?:true|false)(?!\w)"), "true or false")]
     if hint is type(None):
@@ -332,7 +334,8 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 def children(node: Any) -> Iterator[Any]:
     """The nodes in a node's fields, in order."""
-    for name in _field_names(type(node)):
+    cls: type = type(node)
+    for name in _field_names(cls):
         value = getattr(node, name)
         for item in value if isinstance(value, tuple) else (value,):
             if hasattr(item, "_template"):

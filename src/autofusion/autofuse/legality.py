@@ -6,7 +6,8 @@ small and is extended by one operator at a time, so the whole walk is linear; a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autofusion.autofuse.axes import AxisSets, Use
@@ -18,6 +19,7 @@ from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
 from autofusion.target import GM, Target
 
+TILES = 16  # parts that a group is cut into at least, where its axes allow it
 HOST_KINDS = (Kind.OPAQUE, Kind.WINDOW, Kind.SCATTER)
 
 
@@ -30,8 +32,8 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     sinks: dict[str, None] = field(default_factory=dict)
     resident_bytes: int = 0
-    work: float = 0.0
-    products: float = 0.0
+    microseconds: float = 0.0
+    parallel: int = 1
     has_dependents: bool = False
     sealed: Code | None = None  # why nothing may join
 
@@ -128,17 +130,22 @@ class Space:
                 size *= estimate(self.axes.extent[axis])
         return max(size, self.target.lane_bytes)
 
-    def parallelism(self, sinks: Iterable[str]) -> int:
-        """Independent tiles of one element: the axes that every sink has and along which nothing is folded."""
+    def tiles(self, roots: Iterable[int]) -> int:
+        """Tiles of one element along these axes."""
+        return math.prod(estimate(self.axes.extent[root]) for root in roots)
+
+    def parallel_roots(self, sinks: Iterable[str]) -> set[int]:
+        """The axes that tiles of a group with these sinks can be cut along."""
         shared: set[int] | None = None
         for name in sinks:
             roots = {self.axes.find(a) for a in self.value_axes[name] if a is not None}
             free = {root for root in roots if self.axes.use[root].parallel}
             shared = free if shared is None else shared & free
-        result = 1
-        for root in shared or ():
-            result *= estimate(self.axes.extent[root])
-        return result
+        return shared or set()
+
+    def roots(self, node: Node) -> set[int]:
+        """All axes of a node's iteration space."""
+        return {self.axes.find(axis) for local in self.region_axes[node.name] for axis in local.values()}
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    before = [(space.parallelism(g.sinks), g) for g in merge.groups]
+    before = [g.parallel for g in merge.groups]
     members = {node.name for group in merge.groups for node in group.nodes}
     grown = space.axes.grown
     space.connect(merge.form, members)
@@ -276,40 +283,51 @@ def _peak(space: Space, nodes: list[Node]) -> int:
     return peak
 
 
-def _profit(space: Space, merge: Merge, before: list[tuple[int, Group]], members: set[str]) -> Verdict | None:
+def _profit(space: Space, merge: Merge, before: list[int], members: set[str]) -> Verdict | None:
     """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again)."""
     target, form = space.target, merge.form
     sinks = merged_sinks(space, merge)
-    parallel = space.parallelism(sinks)
     crossing = sum(
         estimate(space.graph.values[v].bytes) for v in form.reads if (p := space.forms.producer(v)) and p.name in members
     )
     won = crossing / target.bandwidth + target.barrier_us
-    together = sum(g.work for g in merge.groups) + form.work
-    products = sum(g.products for g in merge.groups) + form.products
-    merged = time_of(target, together, products, parallel)
-    own = space.parallelism([form.node.name]) if not form.regions[0].reduced else _own_parallelism(form)
-    apart = sum(time_of(target, g.work, g.products, p) for p, g in before) + time_of(
-        target, form.work, form.products, own
-    )
+    merged, parallel = group_us(space, merge.nodes, sinks)
+    own, alone = group_us(space, [form.node], [form.node.name])
+    apart = sum(g.microseconds for g in merge.groups) + own
     lost = merged - apart + operand_again_us(space, merge, members)
     if lost <= won:
         return None
-    if parallel == 1 and max(own, *(p for p, _ in before)) > 1:
+    if parallel == 1 and max(alone, *before) > 1:
         return _verdict(merge, Code.SPACE, "no axis is left to cut tiles along", lost_us=lost, won_us=won)
     return _verdict(merge, Code.PROFIT, "it would cost more than it saves", lost_us=lost, won_us=won)
-
-
-def _own_parallelism(form: Form) -> int:
-    result = 1
-    for extent in form.regions[0].axes.values():
-        result *= estimate(extent)
-    return max(result, 1)
 
 
 def time_of(target: Target, work: float, products: float, parallel: int) -> float:
     """Microseconds of arithmetic on as many cores as there are independent tiles."""
     return (work / target.rate + products / target.contract_rate) / max(1, min(target.cores, parallel))
+
+
+def group_us(space: Space, nodes: Sequence[Node], sinks: Iterable[str]) -> tuple[float, int]:
+    """Microseconds of a group's arithmetic, and the tiles it is cut into.
+
+    Two cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile; and
+    along those only that all operators have.
+    """
+    target = space.target
+    forms = [space.forms.of(node) for node in nodes]
+    work, products = sum(f.work for f in forms), sum(f.products for f in forms)
+    cut = space.parallel_roots(sinks)
+    common, again = set(cut), 0.0
+    for form in forms if cut else ():
+        missing = cut - space.roots(form.node)
+        if missing:
+            common -= missing
+            times = min(TILES, math.prod(estimate(space.axes.extent[root]) for root in missing))
+            again += time_of(target, form.work, form.products, target.cores) * (times - 1)
+    choices = [(time_of(target, work, products, tiles) + more, tiles) for tiles, more in (
+        (space.tiles(cut), again), (space.tiles(common), 0.0)
+    )]
+    return min(choices)
 
 
 def operand_again_us(space: Space, merge: Merge, members: set[str]) -> float:

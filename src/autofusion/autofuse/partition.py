@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Group, Merge, Space, can_fuse, merged_sinks, runs_on_host
+from autofusion.autofuse.legality import Group, Merge, Space, can_fuse, merged_sinks, group_us, runs_on_host
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -94,18 +94,15 @@ class Walk:
         for group in groups:
             if group is not keep:
                 keep.nodes += group.nodes
-                keep.work += group.work
-                keep.products += group.products
                 keep.has_dependents |= group.has_dependents
                 for node in group.nodes:
                     self.group_of[node.name] = keep
                 del self.groups[group.number]
         keep.nodes.append(form.node)
-        keep.work += form.work
-        keep.products += form.products
         keep.resident_bytes = sum(self.space.resident_bytes(n) for n in keep.nodes) if len(keep.nodes) < 64 else (
             keep.resident_bytes + self.space.resident_bytes(form.node)
         )
+        keep.microseconds, keep.parallel = group_us(self.space, keep.nodes, keep.sinks)
         self.group_of[form.node.name] = keep
         keep.level = max(g.level for g in groups)
         for group in producers:
@@ -117,7 +114,7 @@ class Walk:
         self.count += 1
         level = 1 + max((g.level for g in producers), default=-1)
         group = Group(self.count, level, [form.node], {form.node.name: None})
-        group.work, group.products = form.work, form.products
+        group.microseconds, group.parallel = group_us(self.space, group.nodes, group.sinks)
         group.resident_bytes = self.space.resident_bytes(form.node)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION

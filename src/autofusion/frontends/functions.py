@@ -412,7 +412,10 @@ def _made(row: Op) -> Callable[..., Any]:
     operands = [p.name for p in signature.parameters.values() if p.name not in row.attributes and p.name not in rename]
 
     def body(*args: Any, **options: Any) -> Any:
-        bound = signature.bind(*args, **options)
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            refuse(f"{row.name}: {error}; it is called as {row.name}{signature}")
         bound.apply_defaults()
         given = bound.arguments
         tensors: list[Any] = []

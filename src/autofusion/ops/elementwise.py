@@ -212,8 +212,8 @@ def _gelu(a: Array, approximate: str) -> Array:
     wide = a.astype(np.float64)
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
-        return (0.5 * wide * (1 + np.tanh(inner))).astype(a.dtype)
-    return (0.5 * wide * (1 + erf(wide / math.sqrt(2)))).astype(a.dtype)
+        return np.asarray(0.5 * wide * (1 + np.tanh(inner))).astype(a.dtype)
+    return np.asarray(0.5 * wide * (1 + erf(wide / math.sqrt(2)))).astype(a.dtype)
 
 
 def _gelu_lower(F: Builder, a: Any, attrs: Attrs) -> Any:

@@ -215,8 +215,9 @@ def _python_slices(shape: tuple[int, ...], starts: Any, stops: Any, steps: Any) 
         if count == 0:
             result.append(slice(0, 0, 1))  # a backward slice of nothing begins at -1, which NumPy reads as the last
             continue
-        end = int(begin) + int(count) * step
-        result.append(slice(int(begin), end if end >= 0 else None, step))
+        assert isinstance(begin, int) and isinstance(count, int)  # the shape of an array is
+        end = begin + count * step
+        result.append(slice(begin, end if end >= 0 else None, step))
     return tuple(result)
 
 
@@ -348,7 +349,8 @@ def _matmul_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
 def _matmul(a: Array, b: Array) -> Array:
     wide = np.float64 if np.issubdtype(a.dtype, np.floating) or a.dtype == DType.BFLOAT16.numpy else a.dtype
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
+        result: Array = np.matmul(a.astype(wide), b.astype(wide)).astype(a.dtype)
+    return result
 
 
 TABLE.register(

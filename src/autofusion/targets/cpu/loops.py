@@ -59,6 +59,10 @@ class Memory(Protocol):
 
     def dtype(self, name: str) -> DType: ...
 
+    def packing_area(self) -> V:
+        """Scratch for a packed panel of a contraction."""
+        ...
+
     def record(self, statement: Statement, bad: V, position: V) -> None:
         """Note a failed check in the status slot."""
         ...

@@ -107,6 +107,9 @@ class _Function:
         planned = self._plan(parallel.body)
         self.resident = self._crossing(planned)
         self.offsets, scratch = self._allocate(planned)
+        self.packing = scratch
+        if any(isinstance(s, Contract) for each in _clusters(planned) for s in each.statements):
+            scratch = dims.add(scratch, contraction.packing_bytes(self.target))
         values = self._prologue()
         with self.e.loop(V("i64", "%begin"), V("i64", "%end"), self.e.i64(1)) as chunk:
             self._run(planned, values | {parallel.var: chunk})
@@ -124,6 +127,7 @@ class _Function:
         values = {}
         for number, symbol in enumerate(self.symbols):
             values[symbol] = e.load("i64", e.gep(V("ptr", "%symbols"), e.i64(number), "i64"), 8)
+        self.sizes = values
         for buffer, offset in self.offsets.items():
             self.bases[buffer] = e.gep(V("ptr", "%scratch"), emit_dim(e, offset, values), "i8")
         return values
@@ -294,6 +298,10 @@ class _Function:
     def dtype(self, name: str) -> DType:
         """The element type of a parameter, a buffer or a product that lives in registers."""
         return self.extra[name] if name in self.extra else self.program.tensors[name].dtype
+
+    def packing_area(self) -> V:
+        """Behind the buffers in scratch."""
+        return self.e.gep(V("ptr", "%scratch"), emit_dim(self.e, self.packing, self.sizes), "i8")
 
     def record(self, statement: Statement, bad: V, position: V) -> None:
         """Keep the smallest (operator, position) in the worker's status slot."""
