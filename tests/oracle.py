@@ -1,6 +1,6 @@
 """What all tests share: test values by element type, comparison by a row's tolerance, random valid graphs.
 
-from oracle import assert_bits, assert_close, random_array, random_graph
+from oracle import assert_bits, assert_close, random_array, random_graph, unhurried
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from autofusion import dtypes
@@ -20,6 +21,8 @@ from autofusion.graph.ir import Graph, Value
 from autofusion.ops import TABLE, Kind, Op, reference
 
 EXTENTS = (0, 1, 2, 3, 5, 7, 8)
+# Time is not what property tests look at, and a busy machine is not a failure.
+unhurried = settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle import unhurried
 
 from autofusion import dims
 from autofusion.dims import Dim, ceildiv, floordiv, maximum, minimum, modulo, parse, simplify, symbol
@@ -47,12 +48,14 @@ def expressions(draw: st.DrawFn, bounds: dims.Bounds | None = AXES, depth: int =
     return left + right if operation == "+" else left - right if operation == "-" else left * right
 
 
+@unhurried
 @given(expressions(None) | expressions(), assignments())
 def test_simplify_keeps_the_value(dim: Dim, values: dict[str, int]) -> None:
     assert dims.evaluate(simplify(dim, AXES), values) == dims.evaluate(dim, values)
 
 
 @pytest.mark.parametrize("bounds", [None, AXES])
+@unhurried
 @given(data=st.data(), values=assignments())
 def test_operators_compute_what_they_say(
     bounds: dims.Bounds | None, data: st.DataObject, values: dict[str, int]
@@ -70,6 +73,7 @@ def test_operators_compute_what_they_say(
     assert dims.evaluate(a * b, values) == x * y
 
 
+@unhurried
 @given(expressions(), assignments())
 def test_range_holds(dim: Dim, values: dict[str, int]) -> None:
     low, high = dims.range_of(dim, AXES)
@@ -79,6 +83,7 @@ def test_range_holds(dim: Dim, values: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("bounds", [None, AXES])
+@unhurried
 @given(data=st.data(), values=assignments())
 def test_what_is_proven_is_true(bounds: dims.Bounds | None, data: st.DataObject, values: dict[str, int]) -> None:
     a, b = (data.draw(expressions(bounds=bounds)) for _ in range(2))
@@ -86,22 +91,26 @@ def test_what_is_proven_is_true(bounds: dims.Bounds | None, data: st.DataObject,
         assert dims.evaluate(a, values) >= dims.evaluate(b, values)
 
 
+@unhurried
 @given(expressions(None) | expressions())
 def test_text_reads_back(dim: Dim) -> None:
     assert parse(str(dim)) == dim
 
 
+@unhurried
 @given(expressions(), assignments())
 def test_text_of_bounded_forms_has_the_same_value(dim: Dim, values: dict[str, int]) -> None:
     assert dims.evaluate(parse(str(dim)), values) == dims.evaluate(dim, values)
 
 
+@unhurried
 @given(expressions(), st.integers(1, 9), assignments())
 def test_substitute(dim: Dim, size: int, values: dict[str, int]) -> None:
     expected = dims.evaluate(dim, values | {"m": size})
     assert dims.evaluate(dims.substitute(dim, {"m": size}, AXES), values) == expected
 
 
+@unhurried
 @given(expressions(), assignments())
 def test_coefficient_is_the_slope(dim: Dim, values: dict[str, int]) -> None:
     slope = dims.coefficient_of(dim, "i")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from oracle import assert_bits, assert_close, random_array, random_graph
+from oracle import assert_bits, assert_close, random_array, random_graph, unhurried
 
 from autofusion.dims import symbol
 from autofusion.dtypes import Array, DType
@@ -31,7 +31,6 @@ from autofusion.passes import (
 
 F32, F16, I32 = DType.FLOAT32, DType.FLOAT16, DType.INT32
 n = symbol("n")
-slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def graph_of(make: Callable[[GraphBuilder], Any], name: str = "g") -> Graph:
@@ -65,7 +64,7 @@ PASSES = [step for step in pipeline.PASSES if step.name != "decompose"]
 
 
 @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
-@slow
+@unhurried
 @given(drawn=random_graph())
 def test_pass_keeps_every_bit(step: pipeline.Pass, drawn: tuple[Graph, list[Array]]) -> None:
     graph, arrays = drawn
@@ -78,14 +77,14 @@ def test_pass_keeps_every_bit(step: pipeline.Pass, drawn: tuple[Graph, list[Arra
     assert [o.writes for o in after.outputs] == [o.writes for o in graph.outputs]
 
 
-@slow
+@unhurried
 @given(random_graph(composites=False))
 def test_pipeline_keeps_every_bit_of_primitives(drawn: tuple[Graph, list[Array]]) -> None:
     graph, arrays = drawn
     same(graph, pipeline.run(graph), *arrays)
 
 
-@slow
+@unhurried
 @given(random_graph())
 def test_pipeline_gives_what_the_next_stages_expect(drawn: tuple[Graph, list[Array]]) -> None:
     graph, _ = drawn
@@ -104,7 +103,7 @@ def test_pipeline_gives_what_the_next_stages_expect(drawn: tuple[Graph, list[Arr
     assert ir.parse(str(after), after.data) == after
 
 
-@slow
+@unhurried
 @given(random_graph(most=1), st.integers(0, 1))
 def test_decompose_of_one_operator_is_within_tolerance(drawn: tuple[Graph, list[Array]], _: int) -> None:
     graph, arrays = drawn

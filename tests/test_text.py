@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import random_graph
+from oracle import random_graph, unhurried
 
 from autofusion.dims import symbol
 from autofusion.dtypes import DType
@@ -27,6 +27,7 @@ def read_back(graph: Graph) -> Graph:
     return read
 
 
+@unhurried
 @given(random_graph())
 def test_random_graphs_read_back(drawn: tuple[Graph, list[np.ndarray]]) -> None:
     graph, _ = drawn
@@ -62,17 +63,20 @@ def test_nan_reads_back() -> None:
     assert math.isnan(read_back(_one((Attribute("a", math.nan),))).nodes[0].attrs["a"])
 
 
+@unhurried
 @given(st.text(max_size=12))
 def test_any_string_reads_back(text: str) -> None:
     assert read_back(_one((Attribute("a", text),))).nodes[0].attrs["a"] == text
 
 
+@unhurried
 @given(st.text(min_size=1, max_size=8))
 def test_any_name_reads_back(name: str) -> None:
     assert read_back(_one(name="_" + name)).nodes[0].name == "_" + name
     assert read_back(_one(name=name)).outputs[0].name == name
 
 
+@unhurried
 @given(st.floats(allow_nan=False))
 def test_any_float_reads_back(value: float) -> None:
     assert read_back(_one((Attribute("a", value),))).nodes[0].attrs["a"] == value

@@ -32,13 +32,18 @@ class Use(IntFlag):
         return not self & (Use.BROKEN | Use.SCANNED | Use.REDUCED)
 
 
+# By the bits of a Use: flag arithmetic on enum members is too slow for what the walk asks most often.
+RESIDENT = tuple(Use(bits).resident for bits in range(16))
+PARALLEL = tuple(Use(bits).parallel for bits in range(16))
+
+
 class AxisSets:
-    """Classes of equal axes. `rollback(mark())` undoes what came after the mark."""
+    """Classes of equal axes. `rollback(mark())` undoes what came after the mark. `use` holds the bits of a Use."""
 
     def __init__(self) -> None:
         self.parent: list[int] = []
         self.extent: list[Dim] = []
-        self.use: list[Use] = []
+        self.use: list[int] = []
         self.members: list[dict[str, int]] = []
         self.log: list[Callable[[], None]] = []
         self.newcomer = ""  # the owner that is being connected
@@ -49,7 +54,7 @@ class AxisSets:
         axis = len(self.parent)
         self.parent.append(axis)
         self.extent.append(extent)
-        self.use.append(Use.NONE)
+        self.use.append(0)
         self.members.append({owner: axis})
         return axis
 
@@ -68,8 +73,8 @@ class AxisSets:
     def flag(self, axis: int, use: Use) -> None:
         root = self.find(axis)
         before = self.use[root]
-        if before | use != before:
-            self.use[root] = before | use
+        if before | use.value != before:
+            self.use[root] = before | use.value
             self._watch(root, before)
             self.log.append(lambda: self.use.__setitem__(root, before))
 
@@ -84,8 +89,8 @@ class AxisSets:
             return False
         use, moved = self.use[a], list(self.members[b])
         both = use | self.use[b]
-        if both.resident:
-            self.grown += self._old(a) * (not use.resident) + self._old(b) * (not self.use[b].resident)
+        if RESIDENT[both]:
+            self.grown += self._old(a) * (not RESIDENT[use]) + self._old(b) * (not RESIDENT[self.use[b]])
         self.parent[b] = a
         self.use[a] = both
         self.members[a].update(self.members[b])
@@ -99,8 +104,12 @@ class AxisSets:
         self.log.append(undo)
         return True
 
-    def _watch(self, root: int, before: Use) -> None:
-        if self.use[root].resident and not before.resident:
+    def is_resident(self, axis: int) -> bool:
+        """Whether the whole axis must be on-chip at once."""
+        return RESIDENT[self.use[self.find(axis)]]
+
+    def _watch(self, root: int, before: int) -> None:
+        if RESIDENT[self.use[root]] and not RESIDENT[before]:
             self.grown += self._old(root)
 
     def _old(self, root: int) -> bool:

@@ -21,6 +21,8 @@ from autofusion.text import ir
 CHUNKS = 64  # parallel parts of a launch at most: enough for a balanced tail on many cores
 GRAIN = 8192.0  # elementwise operations that a chunk is worth
 SIZE_HINT = 512
+REPEATS = 16  # tiles that an axis is expected to be cut into
+REPEATED_SHARE = 0.25  # of the work: more than this is not done again for the sake of smaller tiles
 
 
 @ir("{axis}:{size}")
@@ -116,6 +118,17 @@ class Analysis:
         return [n for n in order if n in shared and n not in self.broken | self.reduced | self.scanned]
 
     @cached_property
+    def cut(self) -> list[str]:
+        """The outer axes worth cutting: tiles along an axis that much of the work lacks would do that work again."""
+        total = sum(_work(s) for s in self.kernel.statements)
+        chosen = []
+        for name in self.outer:
+            lacking = sum(_work(s) for s in self.kernel.statements if name not in _axis_names(s))
+            if lacking * (min(estimate(self.extents[name]), REPEATS) - 1) <= total * REPEATED_SHARE:
+                chosen.append(name)
+        return chosen or self.outer[:1]
+
+    @cached_property
     def streamable(self) -> list[str]:
         """Axes that can be walked in tiles, recomputing once per fold along them; largest first."""
         return self.streamable_with(own_contractions=True)
@@ -186,6 +199,16 @@ class Analysis:
         return size
 
 
+def _axis_names(statement: Statement) -> set[str]:
+    return {a.name for a in (*statement.axes, *reduced_of(statement))}
+
+
+def _work(statement: Statement) -> float:
+    """Elementwise operations of a statement; a multiply-add of a contraction is a fraction of one."""
+    each = 0.25 if isinstance(statement, Contract) else 0.0 if isinstance(statement, Copy) else 1.0
+    return each * estimate(product(a.extent for a in (*statement.axes, *reduced_of(statement))))
+
+
 def _dtype_of(statement: Statement) -> DType:
     return statement.dtype if not isinstance(statement, Copy) else DType.FLOAT32
 
@@ -230,12 +253,12 @@ def _total_work(analysis: Analysis) -> float:
 
 def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     chunks = int(max(1, min(CHUNKS, _total_work(analysis) // GRAIN)))
-    outer = {name: 1 for name in analysis.outer}
+    outer = {name: 1 for name in analysis.cut}
     stream = _stream(analysis, analysis.streamable, outer, budget)
     tiles = dict(outer) | {t.axis: t.size for t in stream}
     independent = product(estimate(analysis.extents[n]) for n in outer)
     limit = max(1, int(estimate(independent)) // chunks)  # elements of an outer tile, so that chunks have some each
-    for name in reversed(analysis.outer):
+    for name in reversed(analysis.cut):
         extent = analysis.extents[name]
         full = extent if isinstance(extent, int) else 1 << 14
         size = max(1, min(full, limit))
@@ -273,7 +296,7 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     rows, columns = (str(i) for i in main.target.index[-2:])  # "0" where there is one element: no axis's name
     wanted = {rows: 128, columns: 256}
     tiles: dict[str, int] = {}
-    for name in analysis.outer:
+    for name in analysis.cut:
         extent = analysis.extents[name]
         tiles[name] = min(wanted.get(name, 1), extent if isinstance(extent, int) else 1 << 30)
     enough = min(2 * target.cores, int(_total_work(analysis) // 2e6))
