@@ -345,7 +345,10 @@ def at_least(a: Dim, b: Dim, bounds: Bounds | None = None) -> bool:
     difference = add(a, multiply(b, -1))
     if isinstance(difference, int):
         return difference >= 0
-    return range_of(_weaken(difference, bounds), bounds)[0] >= 0
+    if range_of(_weaken(difference, bounds), bounds)[0] >= 0:
+        return True
+    # What holds of any symbol holds here: bounds must not hide that i >= min(i,n) by putting i's extent for i.
+    return bounds is not _ANY and range_of(_weaken(difference, _ANY), _ANY)[0] >= 0
 
 
 def _weaken(dim: Dim, bounds: Bounds | None) -> Dim:

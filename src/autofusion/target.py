@@ -61,7 +61,7 @@ class Target:
     `lane_bytes`: width of one vector operation. `group_limit`: operators a group may hold (keeps the walk linear).
     `bandwidth`: bytes per microsecond between GM and the chip, one core. `rate`: elementwise operations per microsecond,
     one core. `contract_rate`: multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds.
-    `dtypes`: element types that storage may have; `arithmetic`: types computed natively, others are computed in float32.
+    `dtypes`: element types that storage may have. `computes`: the elementwise primitives that it has; None for all.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Target:
     barrier_us: float = 1.0
     launch_us: float = 1.0
     dtypes: tuple[DType, ...] = tuple(DType)
-    unsupported: tuple[str, ...] = ()
+    computes: tuple[str, ...] | None = None
     facts: tuple[Space | CopyPath | Unit, ...] = field(default=())
 
     @cached_property
@@ -126,7 +126,9 @@ class Target:
 GM = "GM"
 
 
-def cpu(name: str, cores: int, features: tuple[str, ...], lane_bytes: int, cache_bytes: int) -> Target:
+def cpu(
+    name: str, cores: int, features: tuple[str, ...], lane_bytes: int, cache_bytes: int, computes: tuple[str, ...] | None = None
+) -> Target:
     """A CPU: one addressable space, and a budget for what should stay in the second-level cache."""
     return Target(
         name,
@@ -139,6 +141,7 @@ def cpu(name: str, cores: int, features: tuple[str, ...], lane_bytes: int, cache
         contract_rate=lane_bytes / 4 * 3_000.0,
         barrier_us=1.5,
         launch_us=1.0,
+        computes=computes,
         facts=(
             Space(GM, 0, 1, onchip=False),
             Space("CACHE", cache_bytes, 64),
@@ -164,7 +167,6 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...
         contract_rate=1.8e9 / 1e6 * 16 * 16 * 16 / 2,
         barrier_us=2.0,
         launch_us=5.0,
-        unsupported=(),
         facts=(
             Space(GM, 0, 1, onchip=False),
             Space("UB", ub, 32),

@@ -7,10 +7,11 @@ small and is extended by one operator at a time, so the whole walk is linear; a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from autofusion.autofuse.axes import AxisSets, Use
+from autofusion.autofuse.axes import PARALLEL, AxisSets, Use
 from autofusion.autofuse.forms import Form, Forms, estimate, plain_axis
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Dim, Expr, symbols
@@ -23,15 +24,28 @@ TILES = 16  # parts that a group is cut into at least, where its axes allow it
 HOST_KINDS = (Kind.OPAQUE, Kind.WINDOW, Kind.SCATTER)
 
 
+Shares: TypeAlias = dict[frozenset[int], tuple[float, float]]
+
+
 @dataclass
 class Group:
-    """A group while it grows. `level`: longer than every path of groups that leads here."""
+    """A group while it grows.
+
+    `level`: longer than every path of groups that leads here. `sinks`: operators that no other of the group reads, with
+    the axes of their values. `peak`: no less than the bytes alive at once. `shares`: (elementwise operations,
+    multiply-adds) by the axes of the iteration space; few, as most operators of a group share theirs. `written`,
+    `elsewhere`: graph inputs that the group writes, and written ones that it reads at other positions.
+    """
 
     number: int
     level: int
     nodes: list[Node] = field(default_factory=list)
-    sinks: dict[str, None] = field(default_factory=dict)
-    resident_bytes: int = 0
+    members: set[str] = field(default_factory=set)
+    sinks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    peak: int = 0
+    shares: Shares = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
     microseconds: float = 0.0
     parallel: int = 1
     has_dependents: bool = False
@@ -52,7 +66,10 @@ class Space:
         self.axes = AxisSets()
         self.value_axes: dict[str, list[int | None]] = {}  # per compute node: the axis of each output dimension
         self.region_axes: dict[str, list[dict[str, int]]] = {}  # per compute node and region: axis by its local name
-        self.loads: dict[str, list[list[int | None]]] = {}
+        self.loads: dict[str, list[Load]] = {}  # per compute node: its operands, as tiles copied on-chip
+        self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
+        self.written = frozenset(self.writes.values())
+        self._routes: dict[tuple[Kind, Kind], str | None] = {}
 
     # -- a node alone -----------------------------------------------------------------------------------------------
     def add(self, form: Form) -> None:
@@ -69,6 +86,20 @@ class Space:
             for axis in self.value_axes[node.name]:
                 if axis is not None:
                     self.axes.flag(axis, Use.CONTRACTED)
+        self.loads[node.name] = list(self._loaded(form))
+
+    def _loaded(self, form: Form) -> Iterator[Load]:
+        """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
+        contraction."""
+        if form.node.kind is Kind.CONTRACT:
+            return
+        for local, region in zip(self.region_axes[form.node.name], form.regions, strict=True):
+            for operand in region.operands:
+                source = self.graph.producers.get(operand.value)
+                if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
+                    names = {n for i in operand.index if isinstance(i, Expr) for n in symbols(i)}
+                    axes = tuple(local[n] for n in sorted(names) if n in local)
+                    yield Load(operand.value, self.graph.values[operand.value].dtype.size, axes)
 
     def _region(self, owner: str, number: int, region: Region) -> dict[str, int]:
         scope = owner if number == 0 else f"{owner}#{number}"
@@ -105,14 +136,13 @@ class Space:
                 self.axes.flag(local[used], Use.BROKEN)
 
     # -- a node inside a group ----------------------------------------------------------------------------------------
-    def connect(self, form: Form, inside: Iterable[str]) -> None:
+    def connect(self, form: Form, inside: Container[str]) -> None:
         """Unify the node's axes with those of its producers in `inside` (names of nodes)."""
-        members = set(inside)
         self.axes.newcomer = form.node.name
         for local, region in zip(self.region_axes[form.node.name], form.regions, strict=True):
             for operand in region.operands:
                 producer = self.forms.producer(operand.value)
-                if producer is None or producer.name not in members:
+                if producer is None or producer.name not in inside:
                     continue
                 for axis, index in zip(self.value_axes[producer.name], operand.index, strict=True):
                     if axis is not None:
@@ -126,7 +156,15 @@ class Space:
         """On-chip bytes of a node's value with every axis tiled as small as it can be."""
         size = node.output.dtype.compute.size
         for axis in self.value_axes[node.name]:
-            if axis is not None and self.axes.use[self.axes.find(axis)].resident:
+            if axis is not None and self.axes.is_resident(axis):
+                size *= estimate(self.axes.extent[axis])
+        return max(size, self.target.lane_bytes)
+
+    def load_bytes(self, load: Load) -> int:
+        """On-chip bytes of an operand from outside, tiled likewise."""
+        size = load.size
+        for axis in load.axes:
+            if self.axes.is_resident(axis):
                 size *= estimate(self.axes.extent[axis])
         return max(size, self.target.lane_bytes)
 
@@ -134,36 +172,94 @@ class Space:
         """Tiles of one element along these axes."""
         return math.prod(estimate(self.axes.extent[root]) for root in roots)
 
-    def parallel_roots(self, sinks: Iterable[str]) -> set[int]:
-        """The axes that tiles of a group with these sinks can be cut along."""
+    def parallel_roots(self, sinks: Iterable[tuple[int, ...]]) -> set[int]:
+        """The axes that tiles of a group can be cut along, whose sinks have these axes."""
         shared: set[int] | None = None
-        for name in sinks:
-            roots = {self.axes.find(a) for a in self.value_axes[name] if a is not None}
-            free = {root for root in roots if self.axes.use[root].parallel}
+        for axes in set(sinks):
+            free = {root for root in map(self.axes.find, axes) if PARALLEL[self.axes.use[root]]}
             shared = free if shared is None else shared & free
+            if not shared:
+                break
         return shared or set()
 
-    def roots(self, node: Node) -> set[int]:
-        """All axes of a node's iteration space."""
-        return {self.axes.find(axis) for local in self.region_axes[node.name] for axis in local.values()}
+    def sink_axes(self, node: Node) -> tuple[int, ...]:
+        """The axes of a node's value."""
+        return tuple(self.axes.find(axis) for axis in self.value_axes[node.name] if axis is not None)
+
+    def share(self, form: Form) -> Shares:
+        """The node's work by its axes."""
+        locals_ = self.region_axes[form.node.name]
+        roots = frozenset(self.axes.find(axis) for local in locals_ for axis in local.values())
+        return {roots: (form.work, form.products)}
+
+    def added(self, shares: Iterable[Shares]) -> Shares:
+        """Shares together, by what the axes are by now."""
+        total: Shares = {}
+        for each in shares:
+            for axes, (work, products) in each.items():
+                roots = frozenset(map(self.axes.find, axes))
+                before = total.get(roots, (0.0, 0.0))
+                total[roots] = before[0] + work, before[1] + products
+        return total
+
+    def no_route(self, here: Kind, there: Kind) -> str | None:
+        """Why tiles cannot go from operators of one kind to those of another; None where they can."""
+        if (here, there) not in self._routes:
+            self._routes[here, there] = self._find_route(here, there)
+        return self._routes[here, there]
+
+    def _find_route(self, producer: Kind, consumer: Kind) -> str | None:
+        target = self.target
+        here, there = target.unit_for(producer), target.unit_for(consumer)
+        assert here is not None and there is not None
+        if here is there:
+            return None if target.route(here.result, there.left) else f"has no path {here.result} -> {there.left}"
+        if there is not target.vector:
+            return f"feeds {there.name} from {GM}, not from {here.name}"
+        if target.route(here.result, there.left, through_gm=True) is None:
+            return f"has no path for tiles from {here.name} to {there.name}"
+        return None
 
 
 @dataclass(frozen=True)
+class Load:
+    """An operand: the value, bytes of an element, and the axes that its index uses."""
+
+    value: str
+    size: int
+    axes: tuple[int, ...]
+
+
+@dataclass
 class Merge:
-    """What a merge would be: one group from several, plus an operator."""
+    """What a merge would be: one group from several, plus an operator. The judge leaves here what it has found."""
 
     groups: tuple[Group, ...]
     form: Form
+    sinks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
+    peak: int = 0
+    microseconds: float = 0.0
+    parallel: int = 1
 
     @property
     def nodes(self) -> list[Node]:
         return [node for group in self.groups for node in group.nodes] + [self.form.node]
 
+    def __contains__(self, name: object) -> bool:
+        """Whether an operator is in one of the groups."""
+        return any(name in group.members for group in self.groups)
+
 
 def can_fuse(space: Space, groups: tuple[Group, ...], form: Form) -> Verdict:
     """May `form`'s node and `groups` become one group? On a yes the axes are unified; on a no nothing has changed."""
+    return judge(space, Merge(groups, form))
+
+
+def judge(space: Space, merge: Merge) -> Verdict:
+    """`can_fuse` for a merge, which then holds the merged group's figures."""
     mark = space.axes.mark()
-    verdict = _judge(space, Merge(groups, form))
+    verdict = _judge(space, merge)
     if not verdict.fused:
         space.axes.rollback(mark)
     return verdict
@@ -174,11 +270,10 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    before = [g.parallel for g in merge.groups]
-    members = {node.name for group in merge.groups for node in group.nodes}
+    own = space.share(merge.form)
     grown = space.axes.grown
-    space.connect(merge.form, members)
-    verdict = _capacity(space, merge, space.axes.grown != grown) or _profit(space, merge, before, members)
+    space.connect(merge.form, merge)
+    verdict = _capacity(space, merge, space.axes.grown != grown) or _profit(space, merge, own)
     return verdict or _verdict(merge, Code.FUSED, "dependence, space, capacity and units agree")
 
 
@@ -200,7 +295,7 @@ def runs_on_host(target: Target, node: Node) -> bool:
     types = [node.output.dtype]
     return (
         node.kind in HOST_KINDS
-        or node.op in target.unsupported
+        or (node.kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)
         or (node.kind is not Kind.COMM and target.unit_for(node.kind) is None)
         or any(t not in target.dtypes for t in types)
     )
@@ -215,89 +310,99 @@ def _limit(space: Space, merge: Merge) -> Verdict | None:
 
 def _units(space: Space, merge: Merge) -> Verdict | None:
     """Tiles must be able to go from the producers' unit to the consumer's."""
-    target, node = space.target, merge.form.node
-    there = target.unit_for(node.kind)
-    assert there is not None
-    inside = {n.name for g in merge.groups for n in g.nodes}
     for value in merge.form.reads:
         producer = space.forms.producer(value)
-        if producer is None or producer.name not in inside:
-            continue
-        here = target.unit_for(producer.kind)
-        assert here is not None
-        if here is there:
-            if target.route(here.result, there.left) is None:
-                return _verdict(merge, Code.UNIT, f"{target.name} has no path {here.result} -> {there.left}")
-        elif there is not target.vector:
-            return _verdict(merge, Code.UNIT, f"{there.name} takes its operands from {GM}, not from {here.name}")
-        elif target.route(here.result, there.left, through_gm=True) is None:
-            return _verdict(merge, Code.UNIT, f"{target.name} has no path for tiles from {here.name} to {there.name}")
+        if producer is not None and producer.name in merge:
+            problem = space.no_route(producer.kind, merge.form.node.kind)
+            if problem:
+                return _verdict(merge, Code.UNIT, f"{space.target.name} {problem}")
     return None
 
 
 def _effects(space: Space, merge: Merge) -> Verdict | None:
     """A buffer that one operator of the group writes may be read by the others only at the same positions."""
-    writes = {o.name: o.writes for o in space.graph.outputs if o.writes is not None}
-    if not writes:
+    if not space.written:
         return None
-    written = {writes[n.name]: n for n in merge.nodes if n.name in writes}
-    for node in merge.nodes:
-        for region in space.forms.of(node).regions:
-            for operand in region.operands:
-                if operand.value in written and (operand.index != region.output or operand.gathered is not None):
-                    return _verdict(merge, Code.EFFECT, f"{operand.value} is written here and read at other positions")
+    written, elsewhere = effects(space, merge.form)
+    written = written.union(*(g.written for g in merge.groups))
+    elsewhere = elsewhere.union(*(g.elsewhere for g in merge.groups))
+    for name in sorted(written & elsewhere):
+        return _verdict(merge, Code.EFFECT, f"{name} is written here and read at other positions")
     return None
+
+
+def effects(space: Space, form: Form) -> tuple[frozenset[str], frozenset[str]]:
+    """(inputs of the graph that the node's value is written to, written inputs that it reads at other positions)."""
+    if not space.written:
+        return frozenset(), frozenset()
+    elsewhere = {
+        operand.value
+        for region in form.regions
+        for operand in region.operands
+        if operand.value in space.written and (operand.index != region.output or operand.gathered is not None)
+    }
+    goal = space.writes.get(form.node.name)
+    return frozenset(() if goal is None else (goal,)), frozenset(elsewhere)
 
 
 def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
-    """The smallest legal schedule's tiles must fit. Sums first; exact lifetimes only where the sum is too large."""
+    """The smallest legal schedule's tiles must fit. A bound first; exact lifetimes only where that is too large, or
+    where the merge made an axis of its groups resident (`changed`)."""
     limit = space.target.onchip_bytes
-    own = space.resident_bytes(merge.form.node)
-    if changed:
-        total = own + sum(space.resident_bytes(n) for g in merge.groups for n in g.nodes)
-    else:
-        total = own + sum(g.resident_bytes for g in merge.groups)
-    if total <= limit:
-        return None
-    peak = _peak(space, merge.nodes)
-    if peak > limit:
-        return _verdict(merge, Code.CAPACITY, "intermediates do not fit on-chip", bytes=peak, capacity=limit)
+    node = merge.form.node
+    inside = [p for value in merge.form.reads if (p := space.forms.producer(value)) and p.name in merge]
+    # What the operator reads may live longer than it did before.
+    merge.peak = sum(g.peak for g in merge.groups) + sum(map(space.resident_bytes, (node, *inside)))
+    merge.peak += sum(space.load_bytes(load) for load in space.loads[node.name])
+    if changed or merge.peak > limit:
+        merge.peak = peak_bytes(space, merge.nodes)
+    if merge.peak > limit:
+        return _verdict(merge, Code.CAPACITY, "intermediates do not fit on-chip", bytes=merge.peak, capacity=limit)
     return None
 
 
-def _peak(space: Space, nodes: list[Node]) -> int:
-    """The most bytes alive at once when the nodes run in order."""
+def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
+    """The most bytes alive at once when the nodes run in order: their values, and operands from outside."""
+    sizes = {node.name: space.resident_bytes(node) for node in nodes}
     last: dict[str, int] = {}
+    born: list[list[str]] = []
     for position, node in enumerate(nodes):
+        new = [node.name]
+        for load in space.loads[node.name]:
+            if load.value not in sizes:
+                sizes[load.value] = space.load_bytes(load)
+                new.append(load.value)
         for value in space.forms.of(node).reads:
             last[value] = position
+        last[node.name] = position
+        born.append(new)
+    dying: dict[int, int] = {}
+    for name, position in last.items():
+        dying[position] = dying.get(position, 0) + sizes.get(name, 0)
     alive = peak = 0
-    freed: dict[int, int] = {}
-    for position, node in enumerate(nodes):
-        size = space.resident_bytes(node)
-        alive += size
+    for position, new in enumerate(born):
+        alive += sum(sizes[name] for name in new)
         peak = max(peak, alive)
-        end = max(last.get(node.name, position), position)
-        freed[end] = freed.get(end, 0) + size
-        alive -= freed.pop(position, 0)
+        alive -= dying.get(position, 0)
     return peak
 
 
-def _profit(space: Space, merge: Merge, before: list[int], members: set[str]) -> Verdict | None:
+def _profit(space: Space, merge: Merge, own: Shares) -> Verdict | None:
     """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again)."""
     target, form = space.target, merge.form
-    sinks = merged_sinks(space, merge)
+    merge.sinks = merged_sinks(space, merge)
+    merge.shares = space.added([*(g.shares for g in merge.groups), own])
     crossing = sum(
-        estimate(space.graph.values[v].bytes) for v in form.reads if (p := space.forms.producer(v)) and p.name in members
+        estimate(space.graph.values[v].bytes) for v in form.reads if (p := space.forms.producer(v)) and p.name in merge
     )
     won = crossing / target.bandwidth + target.barrier_us
-    merged, parallel = group_us(space, merge.nodes, sinks)
-    own, alone = group_us(space, [form.node], [form.node.name])
-    apart = sum(g.microseconds for g in merge.groups) + own
-    lost = merged - apart + operand_again_us(space, merge, members)
+    merge.microseconds, merge.parallel = group_us(space, merge.shares, merge.sinks.values())
+    alone_us, alone = group_us(space, space.added([own]), [space.sink_axes(form.node)])
+    apart = sum(g.microseconds for g in merge.groups) + alone_us
+    lost = merge.microseconds - apart + operand_again_us(space, merge)
     if lost <= won:
         return None
-    if parallel == 1 and max(alone, *before) > 1:
+    if merge.parallel == 1 and max(alone, *(g.parallel for g in merge.groups)) > 1:
         return _verdict(merge, Code.SPACE, "no axis is left to cut tiles along", lost_us=lost, won_us=won)
     return _verdict(merge, Code.PROFIT, "it would cost more than it saves", lost_us=lost, won_us=won)
 
@@ -307,36 +412,36 @@ def time_of(target: Target, work: float, products: float, parallel: int) -> floa
     return (work / target.rate + products / target.contract_rate) / max(1, min(target.cores, parallel))
 
 
-def group_us(space: Space, nodes: Sequence[Node], sinks: Iterable[str]) -> tuple[float, int]:
+def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> tuple[float, int]:
     """Microseconds of a group's arithmetic, and the tiles it is cut into.
 
     Two cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile; and
     along those only that all operators have.
     """
     target = space.target
-    forms = [space.forms.of(node) for node in nodes]
-    work, products = sum(f.work for f in forms), sum(f.products for f in forms)
+    work = sum(each for each, _ in shares.values())
+    products = sum(each for _, each in shares.values())
     cut = space.parallel_roots(sinks)
     common, again = set(cut), 0.0
-    for form in forms if cut else ():
-        missing = cut - space.roots(form.node)
+    for axes, share in shares.items():
+        missing = cut - axes
         if missing:
             common -= missing
             times = min(TILES, math.prod(estimate(space.axes.extent[root]) for root in missing))
-            again += time_of(target, form.work, form.products, target.cores) * (times - 1)
+            again += time_of(target, *share, target.cores) * (times - 1)
     choices = [(time_of(target, work, products, tiles) + more, tiles) for tiles, more in (
         (space.tiles(cut), again), (space.tiles(common), 0.0)
     )]
     return min(choices)
 
 
-def operand_again_us(space: Space, merge: Merge, members: set[str]) -> float:
+def operand_again_us(space: Space, merge: Merge) -> float:
     """A contraction fed from inside its group reads its other operand once per row tile: the time of the repeats."""
     form, target = merge.form, space.target
     if form.node.kind is not Kind.CONTRACT:
         return 0.0
     left, right = form.regions[0].operands
-    fed = [o for o in (left, right) if (p := space.forms.producer(o.value)) and p.name in members]
+    fed = [o for o in (left, right) if (p := space.forms.producer(o.value)) and p.name in merge]
     if not fed:
         return 0.0
     row = plain_axis(form.regions[0].output[-2])
@@ -361,9 +466,9 @@ def _outer(form: Form, name: str) -> bool:
     return any(plain_axis(i) == name for i in form.regions[0].output[:-2])
 
 
-def merged_sinks(space: Space, merge: Merge) -> dict[str, None]:
-    """The operators of the merged group that no other of its operators reads."""
+def merged_sinks(space: Space, merge: Merge) -> dict[str, tuple[int, ...]]:
+    """The operators of the merged group that no other of its operators reads, with the axes of their values."""
     read = set(merge.form.reads)
-    sinks = {name: None for group in merge.groups for name in group.sinks if name not in read}
-    sinks[merge.form.node.name] = None
+    sinks = {name: axes for group in merge.groups for name, axes in group.sinks.items() if name not in read}
+    sinks[merge.form.node.name] = space.sink_axes(merge.form.node)
     return sinks

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Group, Merge, Space, can_fuse, merged_sinks, group_us, runs_on_host
+from autofusion.autofuse.legality import Group, Merge, Space, effects, group_us, judge, peak_bytes, runs_on_host
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -58,10 +58,11 @@ class Walk:
         self.space.add(form)
         producers = self._producer_groups(form)
         for groups in self._candidates(producers):
-            verdict = can_fuse(self.space, groups, form)
+            merge = Merge(groups, form)
+            verdict = judge(self.space, merge)
             self.verdicts.append(verdict)
             if verdict.fused:
-                self._join(groups, form, producers)
+                self._join(merge, producers)
                 return
         self._open(form, producers)
 
@@ -87,35 +88,49 @@ class Walk:
         result += [(g,) for g in free if (g,) not in result]
         return result
 
-    def _join(self, groups: tuple[Group, ...], form: Form, producers: list[Group]) -> None:
-        merge = Merge(groups, form)
+    def _join(self, merge: Merge, producers: list[Group]) -> None:
+        """The largest of the groups takes in the others and the operator."""
+        groups, node = merge.groups, merge.form.node
         keep = max(groups, key=lambda g: len(g.nodes))
-        keep.sinks = merged_sinks(self.space, merge)
         for group in groups:
             if group is not keep:
-                keep.nodes += group.nodes
-                keep.has_dependents |= group.has_dependents
-                for node in group.nodes:
-                    self.group_of[node.name] = keep
-                del self.groups[group.number]
-        keep.nodes.append(form.node)
-        keep.resident_bytes = sum(self.space.resident_bytes(n) for n in keep.nodes) if len(keep.nodes) < 64 else (
-            keep.resident_bytes + self.space.resident_bytes(form.node)
-        )
-        keep.microseconds, keep.parallel = group_us(self.space, keep.nodes, keep.sinks)
-        self.group_of[form.node.name] = keep
+                self._absorb(keep, group)
+        self._add(keep, merge.form)
+        keep.sinks, keep.shares, keep.peak = merge.sinks, merge.shares, merge.peak
+        keep.microseconds, keep.parallel = merge.microseconds, merge.parallel
+        self.group_of[node.name] = keep
         keep.level = max(g.level for g in groups)
         for group in producers:
             if group not in groups:
                 group.has_dependents = True
                 keep.level = max(keep.level, group.level + 1)
 
+    def _absorb(self, keep: Group, group: Group) -> None:
+        keep.nodes += group.nodes
+        keep.members |= group.members
+        keep.written |= group.written
+        keep.elsewhere |= group.elsewhere
+        keep.has_dependents |= group.has_dependents
+        for node in group.nodes:
+            self.group_of[node.name] = keep
+        del self.groups[group.number]
+
+    def _add(self, group: Group, form: Form) -> None:
+        written, elsewhere = effects(self.space, form)
+        group.nodes.append(form.node)
+        group.members.add(form.node.name)
+        group.written |= written
+        group.elsewhere |= elsewhere
+
     def _open(self, form: Form, producers: list[Group]) -> None:
+        """A group of its own."""
         self.count += 1
         level = 1 + max((g.level for g in producers), default=-1)
-        group = Group(self.count, level, [form.node], {form.node.name: None})
-        group.microseconds, group.parallel = group_us(self.space, group.nodes, group.sinks)
-        group.resident_bytes = self.space.resident_bytes(form.node)
+        group = Group(self.count, level, sinks={form.node.name: self.space.sink_axes(form.node)})
+        self._add(group, form)
+        group.shares = self.space.share(form)
+        group.microseconds, group.parallel = group_us(self.space, group.shares, group.sinks.values())
+        group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION
         elif runs_on_host(self.target, form.node):

@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 
 from autofusion.errors import TargetError
 from autofusion.target import Target, cpu
+from autofusion.targets.cpu.primitives import PRIMITIVES
 
 CACHE_BYTES = 1 << 20  # the part of the second-level cache that a core's intermediates may take; never the machine's own
 
@@ -49,14 +50,18 @@ def _has(machine: Machine) -> tuple[str, ...]:
     return tuple(f for f in _WANTED if f in on)
 
 
-@cache
 def target_of(machine: Machine) -> Target:
     """The machine as a target. Vector width and features come from it; the memory budget is one for all."""
+    return _target_of(machine, tuple(sorted(PRIMITIVES)))
+
+
+@cache
+def _target_of(machine: Machine, computes: tuple[str, ...]) -> Target:
     on = _has(machine)
     lane_bytes = next((width for feature, width in _WIDTHS if feature in on), 16)
     cores = len(os.sched_getaffinity(0)) if machine == host() else 4
     name = f"cpu:{machine.triple.split('-')[0]}:{machine.cpu}"
-    return cpu(name, min(max(cores, 2), 8), on, lane_bytes, CACHE_BYTES)
+    return cpu(name, min(max(cores, 2), 8), on, lane_bytes, CACHE_BYTES, computes)
 
 
 _NAMED = {

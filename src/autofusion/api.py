@@ -1,0 +1,227 @@
+"""The public face of compiled graphs: compile, explain, save, load, and what users may register."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofusion import dtypes
+from autofusion import target as targets
+from autofusion.dtypes import Array
+from autofusion.errors import ArgumentError, FormatError, TargetError
+from autofusion.graph import ir as graph_ir
+from autofusion.graph.ir import Graph
+from autofusion.jit import pipeline
+from autofusion.jit.explain import Explanation, explain
+from autofusion.jit.pipeline import Compilation, Numerics, Options
+from autofusion.ops import TABLE, Kind, Op
+from autofusion.runtime import pool
+from autofusion.runtime.executable import Executable, Function
+from autofusion.superkernel import plan as plans
+from autofusion.target import Target
+from autofusion.targets.cpu import host, llvm
+from autofusion.targets.cpu.primitives import PRIMITIVES, Emit
+
+FORMAT = 1
+
+
+def find_target(name: str | Target) -> Target:
+    """A target by name: `cpu` (this machine), `cpu:NAME` (`cpu:avx2`, `cpu:aarch64:neoverse-v1`), `ascend910b`,
+    `ascend950`; a Target is returned as it is. Raises TargetError."""
+    if isinstance(name, Target):
+        return name
+    if name == "cpu":
+        return host.target_of(host.host())
+    if name.startswith("cpu:"):
+        return host.target_of(host.named(name.removeprefix("cpu:")))
+    known = {t.name: t for t in (targets.ASCEND_910B, targets.ASCEND_950)}
+    if name in known:
+        return known[name]
+    raise TargetError(f"unknown target {name!r}; known: cpu, cpu:NAME, {', '.join(known)}")
+
+
+@dataclass
+class Compiled:
+    """A compiled graph. Call it with arrays in the order of the graph's inputs.
+
+    Arguments may be NumPy arrays or anything with `__dlpack__`; results are NumPy arrays of their own. A graph with one
+    output gives an array, one with several a tuple.
+    """
+
+    graph: Graph
+    executable: Executable
+    compilation: Compilation | None = field(default=None, repr=False)
+
+    def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
+        """Run. `threads`: workers of this call. Raises ArgumentError, IndexOutOfRange."""
+        outputs = self.run(arguments, threads)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run(self, arguments: Sequence[Any], threads: int | None = None) -> list[Array]:
+        """All outputs as a list."""
+        if len(arguments) != len(self.graph.inputs):
+            names = ", ".join(v.name for v in self.graph.inputs)
+            raise ArgumentError(f"{len(arguments)} arguments given, expected {len(self.graph.inputs)}: {names}")
+        return self.executable([as_array(a) for a in arguments], threads)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Counted by the runtime (calls, launches, fallbacks) and by the compiler."""
+        counts = self.executable.counts
+        found: dict[str, Any] = {
+            "calls": counts.calls,
+            "launches": counts.launches,
+            "fallbacks": counts.fallbacks,
+            "launches_per_call": len(self.executable.plan.launches),
+        }
+        if self.compilation:
+            found |= {
+                "groups": len(self.compilation.partition.groups),
+                "kernels": len(self.compilation.codes),
+                "cache_hits": self.compilation.cache_hits,
+                "stages_ms": dict(self.compilation.milliseconds),
+            }
+        return found
+
+    def explain(self) -> Explanation:
+        """Groups, verdicts, bytes moved fused and unfused, launches; `str()` of it is for people."""
+        return explain(self._compilation())
+
+    def source(self, stage: str = "llvm") -> str:
+        """The text of a stage: source, graph, groups, kernel, schedule, tile, plan, llvm, asm."""
+        compilation = self._compilation()
+        if stage == "asm":
+            return pipeline.assembly(compilation)
+        found = dict(pipeline.stages(compilation))
+        if stage not in found:
+            raise ArgumentError(f"stage {stage!r}: expected one of {', '.join(found)}, asm")
+        return found[stage]
+
+    def _compilation(self) -> Compilation:
+        if self.compilation is None:
+            raise ArgumentError("this one was loaded from a file: compile the graph to explain it")
+        return self.compilation
+
+    def save(self, path: str | Path) -> None:
+        """Write plan, graph, constants and machine code to one file, whole or not at all."""
+        compilation = self._compilation()
+        manifest = {
+            "format": FORMAT,
+            "machine": host.identity(host.named(compilation.options.cpu)),
+            "functions": {code.name: list(code.functions) for code in compilation.codes.values()},
+            "constants": {c.value.name: c.digest for c in compilation.graph.constants},
+        }
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_entry("manifest.json"), json.dumps(manifest, indent=1, sort_keys=True))
+            archive.writestr(_entry("graph.txt"), str(compilation.graph))
+            archive.writestr(_entry("plan.txt"), str(compilation.plan))
+            for code in compilation.codes.values():
+                archive.writestr(_entry(f"kernels/{code.name}.o"), code.object)
+            for digest in sorted({c.digest for c in compilation.graph.constants}):
+                archive.writestr(_entry(f"constants/{digest}.npy"), _npy(compilation.graph.data[digest]))
+        goal = Path(path)
+        part = goal.with_name(goal.name + ".part")
+        part.write_bytes(buffer.getvalue())
+        part.replace(goal)
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """A fixed time stamp: equal graphs give equal files."""
+    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+def _npy(array: Array) -> bytes:
+    """Raw bytes behind a line with type and shape: NumPy's own format does not know bfloat16."""
+    head = json.dumps({"dtype": str(array.dtype), "shape": list(array.shape)})
+    return head.encode() + b"\n" + np.ascontiguousarray(array).tobytes()
+
+
+def _from_npy(raw: bytes) -> Array:
+    head, _, body = raw.partition(b"\n")
+    about = json.loads(head)
+    array = np.frombuffer(body, dtypes.of(about["dtype"]).numpy).reshape(about["shape"])
+    return array
+
+
+def as_array(value: Any) -> Array:
+    """A NumPy array over the value's memory where that is possible. Raises ArgumentError."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise ArgumentError(f"an argument of type {type(value).__name__}: expected an array or anything with __dlpack__")
+    return array
+
+
+def compile_graph(
+    graph: Graph,
+    target: str | Target = "cpu",
+    numerics: str = "default",
+    fuse: bool = True,
+    progress: pipeline.Progress | None = None,
+) -> Compiled:
+    """Compile a graph for this machine's CPU. Raises TargetError for a target that cannot run here."""
+    chosen = find_target(target)
+    if chosen.family != "cpu" or chosen.name != find_target("cpu").name:
+        raise TargetError(f"target {chosen.name} cannot run on this machine; its stages can be emitted")
+    try:
+        options = Options(Numerics(numerics), fuse)
+    except ValueError:
+        raise ArgumentError(f"numerics={numerics!r}: expected default or strict") from None
+    compilation = pipeline.compile_graph(graph, chosen, options, progress)
+    return Compiled(compilation.graph, pipeline.load(compilation), compilation)
+
+
+def load(path: str | Path) -> Compiled:
+    """Read what `save` wrote. Raises FormatError for a damaged file, TargetError for code of another machine."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = json.loads(archive.read("manifest.json"))
+            if manifest.get("format") != FORMAT:
+                raise FormatError(f"{path}: format {manifest.get('format')}, expected {FORMAT}")
+            here = host.identity(host.host())
+            if manifest["machine"] != here:
+                raise TargetError(f"{path}: compiled for {manifest['machine']}, this machine is {here}")
+            data = {d: _from_npy(archive.read(f"constants/{d}.npy")) for d in set(manifest["constants"].values())}
+            graph = graph_ir.parse(archive.read("graph.txt").decode(), data)
+            plan = plans.parse(archive.read("plan.txt").decode())
+            plans.verify(plan)
+            functions: dict[tuple[str, int], Function] = {}
+            for name, symbols in manifest["functions"].items():
+                loaded = llvm.load(archive.read(f"kernels/{name}.o"), symbols)
+                for step, symbol in enumerate(symbols):
+                    functions[name, step] = Function(loaded.addresses[symbol], loaded)
+    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not a file that save() wrote ({error})") from None
+    return Compiled(graph, Executable(plan, graph, functions, pool.worker_count()))
+
+
+def register_op(op: Op, cpu: Emit | None = None) -> Op:
+    """Add a row to the op table. It fuses like any other, with no other change.
+
+    A row with a `lower` needs nothing else. A primitive elementwise row needs `cpu`, a function that emits it as LLVM IR
+    (see `autofusion.targets.cpu.primitives`); without one it runs by its reference on the host and is reported.
+    """
+    TABLE.register(op)
+    if cpu is not None:
+        if op.kind is not Kind.ELEMENTWISE or op.lower is not None:
+            TABLE.remove(op.name)
+            raise TargetError(f"{op.name}: only an elementwise primitive takes an emitter")
+        PRIMITIVES[op.name] = cpu
+    return op
+
+
+def unregister_op(name: str) -> None:
+    """Take a registered row out again."""
+    TABLE.remove(name)
+    PRIMITIVES.pop(name, None)

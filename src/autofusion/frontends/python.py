@@ -1,0 +1,204 @@
+"""`compile` and `jit`: from a graph, a file or an ordinary function to a callable."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofusion import api, dims, dtypes
+from autofusion.dims import Shape
+from autofusion.errors import ArgumentError
+from autofusion.frontends import opseq, tracer
+from autofusion.graph.ir import Graph
+from autofusion.target import Target
+
+Dynamic = Mapping[str, Sequence[int | str]]
+
+
+@dataclass
+class Function:
+    """A compiled Python function: called like it, with arrays; results come in its own structure."""
+
+    compiled: api.Compiled
+    traced: tracer.Traced
+
+    def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
+        return self.traced.rebuild(self.compiled.run(arguments, threads))
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        return self.compiled.stats
+
+    @property
+    def graph(self) -> Graph:
+        return self.compiled.graph
+
+    def explain(self) -> Any:
+        return self.compiled.explain()
+
+    def source(self, stage: str = "llvm") -> str:
+        return self.compiled.source(stage)
+
+    def save(self, path: str | Path) -> None:
+        """Write the compiled graph; a loaded one gives its outputs as a tuple."""
+        self.compiled.save(path)
+
+
+def compile(
+    what: Graph | Callable[..., Any] | str | Path,
+    example_inputs: Sequence[Any] | None = None,
+    target: str | Target = "cpu",
+    numerics: str = "default",
+    dynamic: Dynamic | None = None,
+) -> Any:
+    """Compile a graph, an op-sequence file, or a function with example inputs.
+
+    `dynamic`: open dimensions by argument name, `{"x": ("n", 64)}`; one compile then serves all sizes. Returns an
+    `api.Compiled` for a graph or file, a `Function` for a function; both are callable and have `.explain()`,
+    `.source(stage)`, `.stats` and `.save(path)`. Raises AutofusionError with one clear line.
+    """
+    if isinstance(what, str | Path):
+        return api.compile_graph(opseq.read(what), target, numerics)
+    if isinstance(what, Graph):
+        return api.compile_graph(what, target, numerics)
+    if not callable(what):
+        raise ArgumentError(f"compile takes a graph, a file or a function, got {type(what).__name__}")
+    if example_inputs is None:
+        raise ArgumentError("compile of a function needs example_inputs: arrays of its argument types and shapes")
+    arrays = [api.as_array(a) for a in example_inputs]
+    names = argument_names(what, len(arrays))
+    traced = tracer.trace(what, [_spec(n, a, dynamic) for n, a in zip(names, arrays, strict=True)])
+    return Function(api.compile_graph(traced.graph, target, numerics), traced)
+
+
+def argument_names(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of a function's first `count` positional parameters; `x0`, `x1` … where it has none."""
+    code = getattr(function, "__code__", None)
+    names = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    if names and names[0] == "self" and hasattr(function, "__self__"):
+        names = names[1:]
+    return [names[i] if i < len(names) else f"x{i}" for i in range(count)]
+
+
+def _spec(name: str, array: Any, dynamic: Dynamic | None, strided: bool = False) -> tuple[Any, ...]:
+    shape: Shape = tuple(int(n) for n in array.shape)
+    if dynamic and name in dynamic:
+        declared = dynamic[name]
+        if len(declared) != len(shape):
+            raise ArgumentError(f"dynamic[{name!r}]: {len(declared)} dimensions given, the array has {len(shape)}")
+        shape = tuple(dims.parse(d) if isinstance(d, str) else int(d) for d in declared)
+        for axis, (given, actual) in enumerate(zip(shape, array.shape, strict=True)):
+            if isinstance(given, int) and given != actual:
+                raise ArgumentError(f"dynamic[{name!r}]: axis {axis} is {given}, the example has {actual}")
+    spec = (name, dtypes.of(array), shape)
+    return (*spec, element_strides(array)) if strided else spec
+
+
+def element_strides(array: Any) -> tuple[int, ...] | None:
+    """Strides in elements; None for row-major arrays."""
+    if array.flags.c_contiguous or array.size <= 1:
+        return None
+    return tuple(s // array.itemsize for s in array.strides)
+
+
+@dataclass
+class Jit:
+    """A function that is compiled when it is called, once for each set of shapes, types and strides.
+
+    `recompiles` lists why each further compile was made. Open dimensions (`dynamic`) share one compile.
+    """
+
+    function: Callable[..., Any]
+    target: str | Target = "cpu"
+    numerics: str = "default"
+    dynamic: Dynamic | None = None
+    recompiles: list[str] = field(default_factory=list)
+    _variants: dict[Any, Function] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.function)
+
+    def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
+        arrays = [_usable(api.as_array(a)) for a in arguments]
+        return self.specialise(arrays)(*arrays, threads=threads)
+
+    def specialise(self, arrays: Sequence[Any]) -> Function:
+        """The compiled variant for these arguments."""
+        specs = [_spec(n, a, self.dynamic, strided=True) for n, a in zip(self._names(arrays), arrays, strict=True)]
+        key = tuple((str(s[1]), str(s[2]), s[3]) for s in specs)
+        found = self._variants.get(key)
+        if found is None:
+            with self._lock:
+                found = self._variants.get(key) or self._compile(key, specs)
+        return found
+
+    def _names(self, arrays: Sequence[Any]) -> list[str]:
+        return argument_names(self.function, len(arrays))
+
+    def _compile(self, key: Any, specs: list[tuple[Any, ...]]) -> Function:
+        if self._variants:
+            last = next(reversed(self._variants))
+            self.recompiles.append(_difference(specs, last, key))
+        traced = tracer.trace(self.function, specs)
+        made = Function(api.compile_graph(traced.graph, self.target, self.numerics), traced)
+        self._variants[key] = made
+        return made
+
+    def _only(self) -> Function:
+        if not self._variants:
+            raise ArgumentError("nothing is compiled yet: call the function first")
+        return next(reversed(self._variants.values()))
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Of the variant compiled last, with the number of variants."""
+        return self._only().stats | {"variants": len(self._variants), "recompiles": list(self.recompiles)}
+
+    def explain(self) -> Any:
+        """Of the variant compiled last."""
+        return self._only().explain()
+
+    def source(self, stage: str = "llvm") -> str:
+        """Of the variant compiled last."""
+        return self._only().source(stage)
+
+    def save(self, path: str | Path) -> None:
+        """The variant compiled last."""
+        self._only().save(path)
+
+
+def _usable(array: Any) -> Any:
+    """The array, or a copy where its memory cannot be read element by element in place."""
+    odd = any(s % array.itemsize for s in array.strides)
+    return np.ascontiguousarray(array) if odd or not array.flags.aligned else array
+
+
+def _difference(specs: list[tuple[Any, ...]], old: Any, new: Any) -> str:
+    if len(old) != len(new):
+        return f"{len(new)} arguments, before {len(old)}"
+    parts = []
+    for spec, before, after in zip(specs, old, new, strict=True):
+        for what, a, b in zip(("element type", "shape", "strides"), before, after, strict=True):
+            if a != b:
+                parts.append(f"{spec[0]}: {what} {b}, before {a}")
+    return "; ".join(parts)
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    target: str | Target = "cpu",
+    numerics: str = "default",
+    dynamic: Dynamic | None = None,
+) -> Any:
+    """Decorator: compile a function of arrays on its first call with each set of shapes and types."""
+    if function is None:
+        return lambda f: Jit(f, target, numerics, dynamic)
+    return Jit(function, target, numerics, dynamic)

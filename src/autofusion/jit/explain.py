@@ -1,0 +1,129 @@
+"""Why a graph was cut as it was: groups, verdicts, bytes, launches. Data first; text is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autofusion.autofuse.forms import Forms, estimate
+from autofusion.autofuse.verdicts import Verdict
+from autofusion.dims import evaluate, symbol
+from autofusion.graph.ir import Graph
+from autofusion.jit.pipeline import Compilation
+from autofusion.ops import Kind
+from autofusion.tile import traffic
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """One group: its operators, where it runs, and bytes between global memory and the chip."""
+
+    name: str
+    operators: tuple[str, ...]
+    host: bool
+    kernel: str
+    schedule: str
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that can be asked about a compile. `sizes`: what symbols were taken for when bytes were counted."""
+
+    model: str
+    target: str
+    ops: int
+    groups: tuple[GroupReport, ...]
+    verdicts: tuple[Verdict, ...]
+    launches: int
+    fallbacks: tuple[str, ...]
+    gm_bytes: int
+    gm_bytes_unfused: int
+    gm_bytes_compulsory: int
+    sizes: Mapping[str, int]
+
+    @property
+    def refusals(self) -> tuple[Verdict, ...]:
+        """The merges that were not made."""
+        return tuple(v for v in self.verdicts if not v.fused)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        data = asdict(self)
+        data["verdicts"] = [asdict(v) | {"code": v.code.value, "numbers": dict(v.numbers)} for v in self.verdicts]
+        return data
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.model} on {self.target}: {self.ops} operators -> {len(self.groups)} groups, "
+            f"{self.launches} launch{'es' if self.launches != 1 else ''}",
+            f"global memory: {self.gm_bytes:,} bytes fused, {self.gm_bytes_unfused:,} unfused, "
+            f"{self.gm_bytes_compulsory:,} compulsory",
+        ]
+        for number, group in enumerate(self.groups):
+            where = "host" if group.host else group.kernel
+            lines.append(f"  group {number} [{where}] {group.name}: {', '.join(group.operators)}")
+            lines.append(f"    reads {group.bytes_read:,} B, writes {group.bytes_written:,} B; {group.schedule}")
+        lines += [f"  not fused: {verdict}" for verdict in self.refusals]
+        lines += [f"  on the host: {name}" for name in self.fallbacks]
+        return "\n".join(lines)
+
+
+def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) -> Explanation:
+    """The explanation of a compile; symbols without a size count as the estimate that ranking uses."""
+    graph = compilation.graph
+    known = {name: estimate_symbol(name) for name in graph.symbols} | dict(sizes or {})
+    reports = []
+    codes = {g.group.name: g for g in compilation.groups}
+    for group in compilation.partition.groups:
+        operators = tuple(node.op for node in group.nodes)
+        if group.host:
+            reports.append(GroupReport(group.name, operators, True, "", "", 0, 0))
+            continue
+        code = codes[group.name]
+        moved = traffic.gm_bytes(code.program, known)
+        kernel = compilation.codes[code.code].name
+        reports.append(
+            GroupReport(group.name, operators, False, kernel, str(code.schedule), moved.read, moved.written)
+        )
+    return Explanation(
+        graph.name,
+        compilation.target.name,
+        len([n for n in compilation.source.nodes if n.kind is not Kind.SOURCE]),
+        tuple(reports),
+        compilation.partition.verdicts,
+        len(compilation.plan.launches),
+        tuple(f"{n.name} ({n.op})" for g in compilation.partition.groups if g.host for n in g.nodes),
+        sum(r.bytes_read + r.bytes_written for r in reports),
+        unfused_bytes(graph, known),
+        compulsory_bytes(graph, known),
+        known,
+    )
+
+
+def estimate_symbol(name: str) -> int:
+    """What an open dimension is taken for where no size is known."""
+    return estimate(symbol(name))
+
+
+def unfused_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Bytes if every operator read its operands from global memory and wrote its result there."""
+    forms = Forms(graph)
+    total = 0
+    for node in forms.compute_nodes():
+        values = [graph.values[name] for name in forms.of(node).reads if not _is_source(graph, name)]
+        total += sum(int(evaluate(v.bytes, sizes)) for v in (*values, node.output))
+    return total
+
+
+def compulsory_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Every input, constant and output of the graph once."""
+    names = [v.name for v in graph.inputs] + [c.value.name for c in graph.constants] + [o.name for o in graph.outputs]
+    return sum(int(evaluate(graph.values[name].bytes, sizes)) for name in names)
+
+
+def _is_source(graph: Graph, name: str) -> bool:
+    node = graph.producers.get(name)
+    return node is not None and node.kind is Kind.SOURCE
