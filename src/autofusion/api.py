@@ -182,6 +182,30 @@ def compile_graph(
     return Compiled(compilation.graph, pipeline.load(compilation), compilation)
 
 
+def machine_of(target: Target) -> host.Machine:
+    """What LLVM needs to know of a CPU target. Raises TargetError for a target that no code is generated for yet."""
+    if target.family != "cpu":
+        raise TargetError(f"target {target.name}: no code is generated for it yet; its graph, kernel, tile and plan are")
+    if target == host.target_of(host.host()):
+        return host.host()
+    return host.named(target.name.removeprefix("cpu:"))
+
+
+def lower_graph(
+    graph: Graph, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True
+) -> Compilation:
+    """Every stage before code generation, for any target as data: nothing is compiled, cached or run.
+
+    What comes back can be explained and its stages printed down to the plan. Raises TargetError, ArgumentError.
+    """
+    chosen = find_target(target)
+    try:
+        options = Options(Numerics(numerics), fuse)
+    except ValueError:
+        raise ArgumentError(f"numerics={numerics!r}: expected default or strict") from None
+    return pipeline.lower_graph(graph, chosen, options)
+
+
 def load(path: str | Path) -> Compiled:
     """Read what `save` wrote. Raises FormatError for a damaged file, TargetError for code of another machine."""
     try:

@@ -6,7 +6,7 @@ is `BROKEN`: it cannot be tiled, so what lies along it must be resident as a who
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntFlag
 
 from autofusion.dims import Dim
@@ -85,7 +85,7 @@ class AxisSets:
             return True
         if len(self.members[a]) < len(self.members[b]):
             a, b = b, a
-        if any(owner in self.members[a] for owner in self.members[b]):
+        if not self.members[a].keys().isdisjoint(self.members[b]):
             return False
         use, moved = self.use[a], list(self.members[b])
         both = use | self.use[b]
@@ -104,9 +104,15 @@ class AxisSets:
         self.log.append(undo)
         return True
 
-    def is_resident(self, axis: int) -> bool:
-        """Whether the whole axis must be on-chip at once."""
-        return RESIDENT[self.use[self.find(axis)]]
+    def resident(self, axes: Iterable[tuple[int, int]]) -> int:
+        """The product of the extents of those axes, given as (axis, extent), that must be on-chip as a whole."""
+        parent, use, size = self.parent, self.use, 1
+        for axis, extent in axes:
+            while parent[axis] != axis:
+                axis = parent[axis]
+            if RESIDENT[use[axis]]:
+                size *= extent
+        return size
 
     def _watch(self, root: int, before: int) -> None:
         if RESIDENT[self.use[root]] and not RESIDENT[before]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
-from autofusion.dims import Dim, Expr, evaluate, product, symbols
+from autofusion.dims import Dim, Expr, evaluate, symbols
 from autofusion.graph.index import Region, regions
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -21,32 +21,25 @@ def estimate(dim: Dim) -> int:
 
 @dataclass(frozen=True)
 class Form:
-    """A compute node in index form."""
+    """A compute node in index form.
+
+    `reads`: the values that it reads, past views, each once. `work`: elementwise operations; `products`: multiply-adds of a
+    contraction, which are counted apart.
+    """
 
     node: Node
     regions: tuple[Region, ...]
+    reads: tuple[str, ...]
+    work: float
+    products: float
 
-    @cached_property
-    def reads(self) -> tuple[str, ...]:
-        """The values that it reads, past views, each once."""
-        return tuple(dict.fromkeys(o.value for region in self.regions for o in region.operands))
 
-    @cached_property
-    def iterations(self) -> int:
-        """Points of its iteration space."""
-        return sum(
-            estimate(product(r.axes.values())) * estimate(product(r.reduced.values())) for r in self.regions
-        )
-
-    @cached_property
-    def work(self) -> float:
-        """Elementwise operations; a contraction's multiply-adds are counted apart."""
-        return 0.0 if self.node.kind is Kind.CONTRACT else self.iterations * max(self.node.row.flops, 0.25)
-
-    @cached_property
-    def products(self) -> float:
-        """Multiply-adds of a contraction."""
-        return float(self.iterations) if self.node.kind is Kind.CONTRACT else 0.0
+def _form(node: Node, found: tuple[Region, ...]) -> Form:
+    reads = tuple(dict.fromkeys(o.value for region in found for o in region.operands))
+    points = float(sum(math.prod(map(estimate, (*r.axes.values(), *r.reduced.values()))) for r in found))
+    if node.kind is Kind.CONTRACT:
+        return Form(node, found, reads, 0.0, points)
+    return Form(node, found, reads, points * max(node.row.flops, 0.25), 0.0)
 
 
 class Forms:
@@ -55,11 +48,19 @@ class Forms:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._forms: dict[str, Form] = {}
+        self._bytes: dict[str, int] = {}
 
     def of(self, node: Node) -> Form:
-        if node.name not in self._forms:
-            self._forms[node.name] = Form(node, regions(self.graph, node))
-        return self._forms[node.name]
+        form = self._forms.get(node.name)
+        if form is None:
+            form = self._forms[node.name] = _form(node, regions(self.graph, node))
+        return form
+
+    def bytes(self, value: str) -> int:
+        """The size of a value, estimated where it is symbolic."""
+        if value not in self._bytes:
+            self._bytes[value] = estimate(self.graph.values[value].bytes)
+        return self._bytes[value]
 
     def producer(self, value: str) -> Node | None:
         """The compute node that makes a value; None for inputs, constants and sources (which cost nothing)."""

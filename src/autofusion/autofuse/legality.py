@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from autofusion.autofuse.axes import PARALLEL, AxisSets, Use
 from autofusion.autofuse.forms import Form, Forms, estimate, plain_axis
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Dim, Expr, symbols
+from autofusion.dtypes import DType
 from autofusion.graph.index import Region
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -56,6 +57,14 @@ class Group:
         return self.nodes[-1].name
 
 
+class Tile(NamedTuple):
+    """A value or an operand in a group: bytes of an element, and its axes with their (estimated) extents."""
+
+    value: str
+    size: int
+    axes: tuple[tuple[int, int], ...]
+
+
 class Space:
     """Iteration spaces of all nodes met so far, and what is the same axis in which group."""
 
@@ -66,7 +75,8 @@ class Space:
         self.axes = AxisSets()
         self.value_axes: dict[str, list[int | None]] = {}  # per compute node: the axis of each output dimension
         self.region_axes: dict[str, list[dict[str, int]]] = {}  # per compute node and region: axis by its local name
-        self.loads: dict[str, list[Load]] = {}  # per compute node: its operands, as tiles copied on-chip
+        self.values: dict[str, Tile] = {}  # per compute node: its value
+        self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
         self.written = frozenset(self.writes.values())
         self._routes: dict[tuple[Kind, Kind], str | None] = {}
@@ -86,9 +96,11 @@ class Space:
             for axis in self.value_axes[node.name]:
                 if axis is not None:
                     self.axes.flag(axis, Use.CONTRACTED)
+        axes = [axis for axis in self.value_axes[node.name] if axis is not None]
+        self.values[node.name] = self._tile(node.name, node.output.dtype.compute, axes)
         self.loads[node.name] = list(self._loaded(form))
 
-    def _loaded(self, form: Form) -> Iterator[Load]:
+    def _loaded(self, form: Form) -> Iterator[Tile]:
         """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
         contraction."""
         if form.node.kind is Kind.CONTRACT:
@@ -97,9 +109,9 @@ class Space:
             for operand in region.operands:
                 source = self.graph.producers.get(operand.value)
                 if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
-                    names = {n for i in operand.index if isinstance(i, Expr) for n in symbols(i)}
-                    axes = tuple(local[n] for n in sorted(names) if n in local)
-                    yield Load(operand.value, self.graph.values[operand.value].dtype.size, axes)
+                    names = {n for i in operand.index if isinstance(i, Expr) for n in _names(i)}
+                    axes = [local[n] for n in names if n in local]
+                    yield self._tile(operand.value, self.graph.values[operand.value].dtype, axes)
 
     def _region(self, owner: str, number: int, region: Region) -> dict[str, int]:
         scope = owner if number == 0 else f"{owner}#{number}"
@@ -154,19 +166,14 @@ class Space:
 
     def resident_bytes(self, node: Node) -> int:
         """On-chip bytes of a node's value with every axis tiled as small as it can be."""
-        size = node.output.dtype.compute.size
-        for axis in self.value_axes[node.name]:
-            if axis is not None and self.axes.is_resident(axis):
-                size *= estimate(self.axes.extent[axis])
-        return max(size, self.target.lane_bytes)
+        return self.tile_bytes(self.values[node.name])
 
-    def load_bytes(self, load: Load) -> int:
-        """On-chip bytes of an operand from outside, tiled likewise."""
-        size = load.size
-        for axis in load.axes:
-            if self.axes.is_resident(axis):
-                size *= estimate(self.axes.extent[axis])
-        return max(size, self.target.lane_bytes)
+    def tile_bytes(self, tile: Tile) -> int:
+        """The same of any tile."""
+        return max(tile.size * self.axes.resident(tile.axes), self.target.lane_bytes)
+
+    def _tile(self, value: str, dtype: DType, axes: Iterable[int]) -> Tile:
+        return Tile(value, dtype.size, tuple((axis, estimate(self.axes.extent[axis])) for axis in axes))
 
     def tiles(self, roots: Iterable[int]) -> int:
         """Tiles of one element along these axes."""
@@ -221,13 +228,9 @@ class Space:
         return None
 
 
-@dataclass(frozen=True)
-class Load:
-    """An operand: the value, bytes of an element, and the axes that its index uses."""
-
-    value: str
-    size: int
-    axes: tuple[int, ...]
+def _names(index: Expr) -> Iterable[str]:
+    plain = plain_axis(index)
+    return symbols(index) if plain is None else (plain,)
 
 
 @dataclass
@@ -248,7 +251,10 @@ class Merge:
 
     def __contains__(self, name: object) -> bool:
         """Whether an operator is in one of the groups."""
-        return any(name in group.members for group in self.groups)
+        for group in self.groups:  # noqa: SIM110 - asked for every operand
+            if name in group.members:
+                return True
+        return False
 
 
 def can_fuse(space: Space, groups: tuple[Group, ...], form: Form) -> Verdict:
@@ -270,7 +276,7 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    own = space.share(merge.form)
+    own = Alone(space, merge.form)
     grown = space.axes.grown
     space.connect(merge.form, merge)
     verdict = _capacity(space, merge, space.axes.grown != grown) or _profit(space, merge, own)
@@ -353,7 +359,7 @@ def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
     inside = [p for value in merge.form.reads if (p := space.forms.producer(value)) and p.name in merge]
     # What the operator reads may live longer than it did before.
     merge.peak = sum(g.peak for g in merge.groups) + sum(map(space.resident_bytes, (node, *inside)))
-    merge.peak += sum(space.load_bytes(load) for load in space.loads[node.name])
+    merge.peak += sum(map(space.tile_bytes, space.loads[node.name]))
     if changed or merge.peak > limit:
         merge.peak = peak_bytes(space, merge.nodes)
     if merge.peak > limit:
@@ -363,14 +369,14 @@ def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
 
 def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     """The most bytes alive at once when the nodes run in order: their values, and operands from outside."""
-    sizes = {node.name: space.resident_bytes(node) for node in nodes}
+    sizes = {node.name: space.tile_bytes(space.values[node.name]) for node in nodes}
     last: dict[str, int] = {}
     born: list[list[str]] = []
     for position, node in enumerate(nodes):
         new = [node.name]
         for load in space.loads[node.name]:
             if load.value not in sizes:
-                sizes[load.value] = space.load_bytes(load)
+                sizes[load.value] = space.tile_bytes(load)
                 new.append(load.value)
         for value in space.forms.of(node).reads:
             last[value] = position
@@ -387,22 +393,28 @@ def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     return peak
 
 
-def _profit(space: Space, merge: Merge, own: Shares) -> Verdict | None:
+class Alone:
+    """An operator as a group of its own: its work, and what that takes."""
+
+    def __init__(self, space: Space, form: Form) -> None:
+        self.shares = space.share(form)
+        self.sinks = {form.node.name: space.sink_axes(form.node)}
+        self.microseconds, self.parallel = group_us(space, self.shares, self.sinks.values())
+
+
+def _profit(space: Space, merge: Merge, own: Alone) -> Verdict | None:
     """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again)."""
     target, form = space.target, merge.form
     merge.sinks = merged_sinks(space, merge)
-    merge.shares = space.added([*(g.shares for g in merge.groups), own])
-    crossing = sum(
-        estimate(space.graph.values[v].bytes) for v in form.reads if (p := space.forms.producer(v)) and p.name in merge
-    )
+    merge.shares = space.added([*(g.shares for g in merge.groups), own.shares])
+    crossing = sum(space.forms.bytes(v) for v in form.reads if (p := space.forms.producer(v)) and p.name in merge)
     won = crossing / target.bandwidth + target.barrier_us
     merge.microseconds, merge.parallel = group_us(space, merge.shares, merge.sinks.values())
-    alone_us, alone = group_us(space, space.added([own]), [space.sink_axes(form.node)])
-    apart = sum(g.microseconds for g in merge.groups) + alone_us
+    apart = sum(g.microseconds for g in merge.groups) + own.microseconds
     lost = merge.microseconds - apart + operand_again_us(space, merge)
     if lost <= won:
         return None
-    if merge.parallel == 1 and max(alone, *(g.parallel for g in merge.groups)) > 1:
+    if merge.parallel == 1 and max(own.parallel, *(g.parallel for g in merge.groups)) > 1:
         return _verdict(merge, Code.SPACE, "no axis is left to cut tiles along", lost_us=lost, won_us=won)
     return _verdict(merge, Code.PROFIT, "it would cost more than it saves", lost_us=lost, won_us=won)
 
@@ -422,6 +434,9 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     work = sum(each for each, _ in shares.values())
     products = sum(each for _, each in shares.values())
     cut = space.parallel_roots(sinks)
+    if all(cut <= axes for axes in shares):
+        tiles = space.tiles(cut)
+        return time_of(target, work, products, tiles), tiles
     common, again = set(cut), 0.0
     for axes, share in shares.items():
         missing = cut - axes

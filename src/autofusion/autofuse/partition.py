@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Group, Merge, Space, effects, group_us, judge, peak_bytes, runs_on_host
+from autofusion.autofuse.legality import Alone, Group, Merge, Space, effects, judge, peak_bytes, runs_on_host
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -126,10 +126,10 @@ class Walk:
         """A group of its own."""
         self.count += 1
         level = 1 + max((g.level for g in producers), default=-1)
-        group = Group(self.count, level, sinks={form.node.name: self.space.sink_axes(form.node)})
+        own = Alone(self.space, form)
+        group = Group(self.count, level, sinks=own.sinks, shares=own.shares)
         self._add(group, form)
-        group.shares = self.space.share(form)
-        group.microseconds, group.parallel = group_us(self.space, group.shares, group.sinks.values())
+        group.microseconds, group.parallel = own.microseconds, own.parallel
         group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION

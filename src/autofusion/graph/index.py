@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from autofusion import dims
 from autofusion.dims import Dim, Expr, Shape
-from autofusion.graph.ir import Graph, Node
+from autofusion.graph.ir import Attribute, Graph, Node
 from autofusion.ops import Kind
 from autofusion.ops.rules import axes_of, axis_of
 from autofusion.ops.structure import slice_bounds
@@ -44,9 +46,15 @@ def _axis(prefix: str, position: int, extent: Dim, axes: dict[str, Dim]) -> Dim:
     """A fresh axis; an axis of one element is the constant 0."""
     if extent == 1:
         return 0
-    name = f"{prefix}{position}"
+    name, symbol = _symbol(prefix, position)
     axes[name] = extent
-    return dims.symbol(name)
+    return symbol
+
+
+@lru_cache(maxsize=256)
+def _symbol(prefix: str, position: int) -> tuple[str, Expr]:
+    name = f"{prefix}{position}"
+    return name, dims.symbol(name)
 
 
 def _iterate(shape: Shape, axes: dict[str, Dim], prefix: str = "o") -> list[Dim]:
@@ -58,11 +66,20 @@ def see_through(graph: Graph, name: str, index: list[Dim], axes: Mapping[str, Di
     while name in graph.producers and graph.producers[name].is_view:
         node = graph.producers[name]
         source = graph.values[node.inputs[0]]
-        assert node.row.view is not None
-        index = node.row.view(index, [source.shape, node.output.shape], node.attrs, axes)
-        index = [0 if extent == 1 else dims.simplify(i, axes) for i, extent in zip(index, source.shape, strict=True)]
+        shapes = source.shape, node.output.shape
+        index = list(_past(node.row.view, node.attributes, shapes, tuple(index), tuple(axes.items())))
         name = source.name
     return name, tuple(index)
+
+
+@lru_cache(maxsize=1 << 12)
+def _past(
+    view: Any, attributes: tuple[Attribute, ...], shapes: tuple[Shape, Shape], index: Index, axes: tuple[tuple[str, Dim], ...]
+) -> Index:
+    """The index before a view. Models repeat their views, so answers are kept."""
+    bounds = dict(axes)
+    found = view(list(index), list(shapes), {a.name: a.value for a in attributes}, bounds)
+    return tuple(0 if extent == 1 else dims.simplify(i, bounds) for i, extent in zip(found, shapes[0], strict=True))
 
 
 def regions(graph: Graph, node: Node) -> tuple[Region, ...]:

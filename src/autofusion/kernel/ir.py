@@ -272,7 +272,7 @@ def _defined(root: Any, kernel: Any) -> str | None:
             if isinstance(operand, Access) and operand.name not in known:
                 return f"{operand.name} is read before it is defined"
         if statement.target.name in known and statement.target.name not in outputs:
-            if isinstance(statement, Copy | Map) and any(symbols(i) for i in statement.target.index):
+            if isinstance(statement, Copy | Map) and statement.target.index:
                 continue  # one more region of a joined value
             return f"{statement.target.name} is defined twice"
         known.add(statement.target.name)

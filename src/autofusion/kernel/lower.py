@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from autofusion import dims
 from autofusion.autofuse.forms import Form, Forms, plain_axis
 from autofusion.autofuse.legality import Space
 from autofusion.autofuse.partition import FusionGroup
-from autofusion.dims import Dim, Expr
+from autofusion.dims import Dim, Expr, symbols
 from autofusion.dtypes import DType
 from autofusion.graph.index import Operand as Read
 from autofusion.graph.index import Region
@@ -21,6 +23,7 @@ from autofusion.graph.ir import Graph, Node, Value
 from autofusion.kernel import ir
 from autofusion.kernel.ir import Access, Axis, Copy, Kernel, Literal, Map, Operand, Param, Role
 from autofusion.ops import Kind
+from autofusion.ops.elementwise import cast_values
 from autofusion.target import Target
 
 
@@ -80,8 +83,8 @@ class _Lowering:
             self.values[node.name] = f"v{len(self.values)}"
         for node in self.nodes:
             form = self.forms.of(node)
-            for number, region in enumerate(form.regions):
-                self.statements += self._rounded(self._statement(form, number, region))
+            for number in _written(form):
+                self.statements += self._rounded(self._statement(form, number, form.regions[number]))
         for value in self.outputs:
             self._copy_out(value)
         names = {short: name for name, short in self.values.items()}
@@ -164,19 +167,48 @@ class _Lowering:
                 return Map(target, dtype, "cast" if dtype is not node.output.dtype else "copy", tuple(reads), axes)
             return ir.Scan(target, dtype, node.row.fold, reads[0], str(renamed[region.scanned]), axes)
         if node.kind is Kind.CONTRACT:
-            left, right = reads
-            assert isinstance(left, Access) and isinstance(right, Access)
+            left, right = (self._in_storage(read, (*axes, *reduced)) for read in reads)
             return ir.Contract(target, dtype, left, right, axes, reduced)
         if node.kind is Kind.GATHER:
             source, position = reads
-            assert isinstance(source, Access)
             axis = region.operands[0].gathered
             assert axis is not None
             extent = self.graph.values[region.operands[0].value].shape[axis]
+            if isinstance(source, Literal):
+                source, axis = self._gathered_literal(region.operands[0], extent, axes, renamed)
             return ir.Gather(target, dtype, source, axis, position, extent, axes)
         if node.kind in (Kind.JOIN, Kind.COMM):
             return Map(target, dtype, "copy", tuple(reads), axes)
         return Map(target, dtype, node.op, tuple(reads), axes)
+
+    def _gathered_literal(
+        self, read: Read, extent: Dim, axes: tuple[Axis, ...], renamed: Mapping[str, Dim]
+    ) -> tuple[Access, int]:
+        """A gather's data that is a literal, as a value over the gathered axis (last) and the axes that it uses."""
+        assert read.gathered is not None
+        along = Axis(f"g{len(self.statements)}", extent)
+        index = list(read.index)
+        index[read.gathered] = dims.symbol(along.name)
+        literal = self._operand(replace(read, index=tuple(index)), renamed)
+        assert isinstance(literal, Literal)
+        used = symbols(literal.value) if isinstance(literal.value, Expr) else frozenset()
+        own = (*(a for a in axes if a.name in used), along)
+        place = self._stored(literal, own)
+        return Access(place.name, (*place.index[:-1], 0)), len(own) - 1
+
+    def _in_storage(self, read: Operand, axes: tuple[Axis, ...]) -> Access:
+        """An operand that must be a tensor: a literal becomes a value over those of the axes that it uses."""
+        if isinstance(read, Access):
+            return read
+        used = symbols(read.value) if isinstance(read.value, Expr) else frozenset()
+        own = tuple(a for a in axes if a.name in used)
+        return self._stored(read, own)
+
+    def _stored(self, literal: Literal, axes: tuple[Axis, ...]) -> Access:
+        """A value of its own that holds a literal at every point."""
+        place = Access(f"c{len(self.statements)}", tuple(dims.symbol(a.name) for a in axes))
+        self.statements.append(Map(place, literal.dtype, "copy", (literal,), axes))
+        return place
 
     def _operand(self, read: Read, renamed: Mapping[str, Dim]) -> Operand:
         index = _rename(read.index, renamed)
@@ -200,6 +232,14 @@ class _Lowering:
         self.statements.append(Copy(Access(self._param(value, Role.OUT), tuple(index)), source, tuple(axes)))
 
 
+def _written(form: Form) -> list[int]:
+    """The regions of a join that write something which no later one writes again, but one at least."""
+    numbers = [n for n, region in enumerate(form.regions) if 0 not in region.axes.values()]
+    if all(extent == 1 for extent in form.node.output.shape):
+        numbers = numbers[-1:]
+    return numbers or [0]
+
+
 def _rename(index: tuple[Dim, ...], renamed: Mapping[str, Dim]) -> tuple[Dim, ...]:
     return tuple(dims.substitute(i, renamed) for i in index)
 
@@ -208,9 +248,16 @@ def _literal(source: Node, index: tuple[Dim, ...]) -> Literal:
     attrs: dict[str, Any] = source.attrs
     dtype = source.output.dtype
     if "value" in attrs:
-        return Literal(dtype, attrs["value"])
+        value = attrs["value"]
+        return Literal(dtype, value if isinstance(value, Expr) else _number(value, dtype))
     position = index[attrs["axis"]]
     return Literal(dtype, position if isinstance(position, Expr) else int(position))
+
+
+def _number(value: bool | int | float, dtype: DType) -> bool | int | float:
+    """What the type holds of a number: rounded, wrapped or saturated as a cast would."""
+    held = cast_values(np.asarray(value), dtype)
+    return float(held) if dtype.is_float else bool(held) if dtype is DType.BOOL else int(held)
 
 
 def lower(

@@ -108,7 +108,7 @@ class _Kernel:
         self.memory = memory
         self.statement = statement
         self.shape = shape
-        self.values = values
+        self.values = values | {a.name: e.i64(0) for a in statement.axes if a.extent == 1}
         self.scalar = REGISTER[statement.dtype]
         self.lanes = target.lane_bytes // statement.dtype.size
         self.height, self.width = self._tile(32 if target.lane_bytes == 64 or "neon" in target.features else 16)

@@ -46,8 +46,6 @@ def _extreme(greater: bool) -> Emit:
             order = ("s" if source.is_signed else "u") + ("gt" if greater else "lt")
             return e.select(e.cmp(f"icmp {order}", a, b), a, b)
         chosen = e.select(e.cmp("fcmp ugt" if greater else "fcmp ult", a, b), a, b)
-        if b.ref[0] != "%":  # a literal is no NaN
-            return chosen
         return e.select(e.cmp("fcmp uno", b, b), b, chosen)
 
     return emit
