@@ -14,22 +14,28 @@ import numpy as np
 
 from autofusion import dtypes
 from autofusion import target as targets
+from autofusion.autofuse.forms import Forms
+from autofusion.autofuse.partition import FusionGroup
 from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError, FormatError, TargetError
 from autofusion.graph import ir as graph_ir
 from autofusion.graph.ir import Graph
 from autofusion.jit import pipeline
 from autofusion.jit.explain import Explanation, explain
-from autofusion.jit.pipeline import Compilation, Numerics, Options
+from autofusion.jit.pipeline import Code, Compilation, GroupCode, Numerics, Options
+from autofusion.kernel import lower
 from autofusion.ops import TABLE, Kind, Op
+from autofusion.passes import pipeline as passes
 from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import plan as plans
 from autofusion.target import Target
-from autofusion.targets.cpu import host, llvm
+from autofusion.targets.cpu import host, llvm, render
 from autofusion.targets.cpu.primitives import PRIMITIVES, Emit
+from autofusion.tile import build as tiling
 
 FORMAT = 1
+STAGES = ("source", "graph", "groups", "kernel", "schedule", "tile", "plan", "llvm", "asm")
 
 
 def find_target(name: str | Target) -> Target:
@@ -174,21 +180,8 @@ def compile_graph(
     chosen = find_target(target)
     if chosen.family != "cpu" or chosen.name != find_target("cpu").name:
         raise TargetError(f"target {chosen.name} cannot run on this machine; its stages can be emitted")
-    try:
-        options = Options(Numerics(numerics), fuse)
-    except ValueError:
-        raise ArgumentError(f"numerics={numerics!r}: expected default or strict") from None
-    compilation = pipeline.compile_graph(graph, chosen, options, progress)
+    compilation = pipeline.compile_graph(graph, chosen, _options(numerics, fuse), progress)
     return Compiled(compilation.graph, pipeline.load(compilation), compilation)
-
-
-def machine_of(target: Target) -> host.Machine:
-    """What LLVM needs to know of a CPU target. Raises TargetError for a target that no code is generated for yet."""
-    if target.family != "cpu":
-        raise TargetError(f"target {target.name}: no code is generated for it yet; its graph, kernel, tile and plan are")
-    if target == host.target_of(host.host()):
-        return host.host()
-    return host.named(target.name.removeprefix("cpu:"))
 
 
 def lower_graph(
@@ -196,14 +189,75 @@ def lower_graph(
 ) -> Compilation:
     """Every stage before code generation, for any target as data: nothing is compiled, cached or run.
 
-    What comes back can be explained and its stages printed down to the plan. Raises TargetError, ArgumentError.
+    The result can be explained and its stages printed down to the plan. Raises TargetError, ArgumentError.
     """
     chosen = find_target(target)
+    options = _options(numerics, fuse)
+    if chosen.family == "cpu":
+        options.cpu = "host" if chosen == find_target("cpu") else _cpu_name(target)
+    clock = pipeline.Clock()
+    with clock.stage("passes"):
+        lowered = passes.run(graph)
+    forms = Forms(lowered)
+    with clock.stage("autofuse"):
+        partition = pipeline.partition_graph(lowered, chosen, fuse, forms)
+    codes: dict[str, Code] = {}
+    groups: list[GroupCode] = []
+    with clock.stage("lower"):
+        for group in partition.groups:
+            if not group.host:
+                groups.append(_lower_group(lowered, group, chosen, options, forms, codes))
+        plan = pipeline._plan(lowered, partition, groups, codes)
+    return Compilation(graph, lowered, chosen, options, partition, groups, codes, plan, clock.spent)
+
+
+def _lower_group(
+    graph: Graph, group: FusionGroup, target: Target, options: Options, forms: Forms, codes: dict[str, Code]
+) -> GroupCode:
+    """One group down to its tile program; equal kernels with equal schedules are one code."""
+    lowered = lower.lower(graph, group, target, forms, options.numerics is Numerics.STRICT)
+    chosen = options.schedules(lowered.kernel, target)
+    key = f"{lowered.kernel}\n{chosen}"
+    if key not in codes:
+        codes[key] = Code(f"k{len(codes)}", (), 0, tiling.build(lowered.kernel, chosen, target))
+    return GroupCode(group, lowered, chosen, codes[key].program, key)
+
+
+def emit(
+    graph: Graph, stage: str, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True
+) -> str:
+    """The text of a stage for any target: source, graph, groups, kernel, schedule, tile, plan, llvm or asm.
+
+    Code of another machine's kernels is made here and never run. Raises TargetError where the target has no code
+    generator, ArgumentError for an unknown stage.
+    """
+    if stage not in STAGES:
+        raise ArgumentError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+    compilation = lower_graph(graph, target, numerics, fuse)
+    if compilation.target.family == "cpu":
+        for code in compilation.codes.values():
+            rendered = render.render(code.program, compilation.target, "kernel", compilation.graph.symbols)
+            code.functions, code.scratch, code.text = rendered.functions, rendered.scratch, rendered.text
+        compilation.plan = pipeline._plan(
+            compilation.graph, compilation.partition, compilation.groups, compilation.codes
+        )
+    elif stage in ("llvm", "asm"):
+        raise TargetError(
+            f"target {compilation.target.name}: no code is generated for it yet; its stages end at the plan"
+        )
+    return pipeline.assembly(compilation) if stage == "asm" else dict(pipeline.stages(compilation))[stage]
+
+
+def _options(numerics: str, fuse: bool) -> Options:
     try:
-        options = Options(Numerics(numerics), fuse)
+        return Options(Numerics(numerics), fuse)
     except ValueError:
         raise ArgumentError(f"numerics={numerics!r}: expected default or strict") from None
-    return pipeline.lower_graph(graph, chosen, options)
+
+
+def _cpu_name(target: str | Target) -> str:
+    """What `host.named` takes for a CPU target."""
+    return (target if isinstance(target, str) else target.name).removeprefix("cpu:")
 
 
 def load(path: str | Path) -> Compiled:

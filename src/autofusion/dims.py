@@ -27,9 +27,12 @@ class Symbol:
 
     name: str
 
-    @cached_property
+    @property
     def text(self) -> str:
         return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 @dataclass(frozen=True)
@@ -58,29 +61,36 @@ Term: TypeAlias = tuple[tuple[Atom, ...], int]
 class Expr:
     """A canonical sum of terms. Build it with operators from `symbol(...)`; a constant result is an `int`."""
 
-    __slots__ = ("_hash", "terms", "text")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
-        self.text = _show(terms)
-        self._hash = hash(self.text)
+        self._text = ""
+        self._hash = hash(terms)
+
+    @property
+    def text(self) -> str:
+        """The expression as text; equal expressions have equal texts."""
+        if not self._text:
+            self._text = _show(self.terms)
+        return self._text
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expr) and self.text == other.text
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
 
     def __repr__(self) -> str:
         return self.text
 
     def __add__(self, other: Dim) -> Dim:
-        return add(self, other)
+        return add(self, other) if isinstance(other, int | Expr) else NotImplemented
 
     __radd__ = __add__
 
     def __mul__(self, other: Dim) -> Dim:
-        return multiply(self, other)
+        return multiply(self, other) if isinstance(other, int | Expr) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -88,22 +98,22 @@ class Expr:
         return multiply(self, -1)
 
     def __sub__(self, other: Dim) -> Dim:
-        return add(self, multiply(other, -1))
+        return add(self, multiply(other, -1)) if isinstance(other, int | Expr) else NotImplemented
 
     def __rsub__(self, other: Dim) -> Dim:
-        return add(other, multiply(self, -1))
+        return add(other, multiply(self, -1)) if isinstance(other, int | Expr) else NotImplemented
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return floordiv(self, other)
+        return floordiv(self, other) if isinstance(other, int | Expr) else NotImplemented
 
     def __rfloordiv__(self, other: Dim) -> Dim:
-        return floordiv(other, self)
+        return floordiv(other, self) if isinstance(other, int | Expr) else NotImplemented
 
     def __mod__(self, other: Dim) -> Dim:
-        return modulo(self, other)
+        return modulo(self, other) if isinstance(other, int | Expr) else NotImplemented
 
     def __rmod__(self, other: Dim) -> Dim:
-        return modulo(other, self)
+        return modulo(other, self) if isinstance(other, int | Expr) else NotImplemented
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Expr, (self.terms,))
@@ -131,12 +141,18 @@ def _factor(atom: Atom, bare: bool) -> str:
 
 
 def _make(collected: dict[tuple[Atom, ...], int]) -> Dim:
-    terms = tuple(sorted(((a, c) for a, c in collected.items() if c), key=_term_key))
+    terms = tuple((a, c) for a, c in collected.items() if c)
+    if len(terms) > 1:
+        terms = tuple(sorted(terms, key=_term_key))
     if not terms:
         return 0
     if len(terms) == 1 and not terms[0][0]:
         return terms[0][1]
     return Expr(terms)
+
+
+def _atom_text(atom: Atom) -> str:
+    return atom.text
 
 
 def _term_key(term: Term) -> tuple[int, list[str]]:
@@ -161,6 +177,8 @@ def _atom(kind: str, left: Dim, right: Dim) -> Expr:
 def add(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
+    if a == 0 or b == 0:
+        return b if a == 0 else a
     collected = dict(terms_of(a))
     for atoms, coefficient in terms_of(b):
         collected[atoms] = collected.get(atoms, 0) + coefficient
@@ -170,10 +188,14 @@ def add(a: Dim, b: Dim) -> Dim:
 def multiply(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
+    if a == 1 or b == 1:
+        return b if a == 1 else a
     collected: dict[tuple[Atom, ...], int] = {}
     for left, m in terms_of(a):
         for right, n in terms_of(b):
-            atoms = tuple(sorted(left + right, key=lambda atom: atom.text))
+            atoms = left + right
+            if left and right:
+                atoms = tuple(sorted(atoms, key=_atom_text))
             collected[atoms] = collected.get(atoms, 0) + m * n
     return _make(collected)
 
@@ -327,9 +349,9 @@ def range_of(dim: Dim, bounds: Bounds | None = None) -> tuple[int, Dim | None]:
         greatest: Dim | None = 1
         for atom in atoms:
             atom_low, atom_high = _atom_range(atom, bounds)
-            least = least * int(atom_low) if isinstance(atom_low, int) else 0
-            if least < 0:
+            if isinstance(atom_low, int) and atom_low < 0:
                 return -(1 << 62), None
+            least = least * atom_low if isinstance(atom_low, int) else 0
             greatest = None if greatest is None or atom_high is None else multiply(greatest, atom_high)
         if coefficient >= 0:
             low += coefficient * least

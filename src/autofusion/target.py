@@ -167,6 +167,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...
         contract_rate=1.8e9 / 1e6 * 16 * 16 * 16 / 2,
         barrier_us=2.0,
         launch_us=5.0,
+        dtypes=tuple(t for t in DType if t is not DType.FLOAT64),
         facts=(
             Space(GM, 0, 1, onchip=False),
             Space("UB", ub, 32),

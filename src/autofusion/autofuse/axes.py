@@ -6,7 +6,7 @@ is `BROKEN`: it cannot be tiled, so what lies along it must be resident as a who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import IntFlag
 
 from autofusion.dims import Dim
@@ -45,9 +45,10 @@ class AxisSets:
         self.extent: list[Dim] = []
         self.use: list[int] = []
         self.members: list[dict[str, int]] = []
-        self.log: list[Callable[[], None]] = []
+        self.log: list[tuple[int, int, int]] = []  # (class taken in, or the same; its new class; that one's use before)
         self.newcomer = ""  # the owner that is being connected
         self.grown = 0  # how often an axis of anybody but the newcomer became one that must be resident
+        self.joined = 0  # how often two axes became one that both had others than the newcomer
 
     def new(self, owner: str, extent: Dim) -> int:
         """A new axis of an iteration space `owner`."""
@@ -68,7 +69,16 @@ class AxisSets:
 
     def rollback(self, mark: int) -> None:
         while len(self.log) > mark:
-            self.log.pop()()
+            child, root, use = self.log.pop()
+            self.use[root] = use
+            if child != root:
+                self.parent[child] = child
+                for owner in self.members[child]:
+                    del self.members[root][owner]
+
+    def commit(self) -> None:
+        """Forget how to undo what was done so far."""
+        self.log.clear()
 
     def flag(self, axis: int, use: Use) -> None:
         root = self.find(axis)
@@ -76,7 +86,7 @@ class AxisSets:
         if before | use.value != before:
             self.use[root] = before | use.value
             self._watch(root, before)
-            self.log.append(lambda: self.use.__setitem__(root, before))
+            self.log.append((root, root, before))
 
     def unify(self, a: int, b: int) -> bool:
         """Make two axes one. False, changing nothing, where an iteration space would hold the axis twice."""
@@ -87,21 +97,15 @@ class AxisSets:
             a, b = b, a
         if not self.members[a].keys().isdisjoint(self.members[b]):
             return False
-        use, moved = self.use[a], list(self.members[b])
-        both = use | self.use[b]
+        use, other = self.use[a], self.use[b]
+        both = use | other
         if RESIDENT[both]:
-            self.grown += self._old(a) * (not RESIDENT[use]) + self._old(b) * (not RESIDENT[self.use[b]])
+            self.grown += self._old(a) * (not RESIDENT[use]) + self._old(b) * (not RESIDENT[other])
+        self.joined += self._old(b)
         self.parent[b] = a
         self.use[a] = both
         self.members[a].update(self.members[b])
-
-        def undo() -> None:
-            self.parent[b] = b
-            self.use[a] = use
-            for owner in moved:
-                del self.members[a][owner]
-
-        self.log.append(undo)
+        self.log.append((b, a, use))
         return True
 
     def resident(self, axes: Iterable[tuple[int, int]]) -> int:

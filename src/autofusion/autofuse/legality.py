@@ -268,6 +268,7 @@ def judge(space: Space, merge: Merge) -> Verdict:
     verdict = _judge(space, merge)
     if not verdict.fused:
         space.axes.rollback(mark)
+    space.axes.commit()
     return verdict
 
 
@@ -276,10 +277,11 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    own = Alone(space, merge.form)
-    grown = space.axes.grown
+    alone = space.tiles(space.parallel_roots([space.sink_axes(merge.form.node)]))
+    grown, joined = space.axes.grown, space.axes.joined
     space.connect(merge.form, merge)
-    verdict = _capacity(space, merge, space.axes.grown != grown) or _profit(space, merge, own)
+    verdict = _capacity(space, merge, space.axes.grown != grown)
+    verdict = verdict or _profit(space, merge, alone, space.axes.joined != joined)
     return verdict or _verdict(merge, Code.FUSED, "dependence, space, capacity and units agree")
 
 
@@ -393,30 +395,36 @@ def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     return peak
 
 
-class Alone:
-    """An operator as a group of its own: its work, and what that takes."""
+def _profit(space: Space, merge: Merge, alone: int, joined: bool) -> Verdict | None:
+    """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again).
 
-    def __init__(self, space: Space, form: Form) -> None:
-        self.shares = space.share(form)
-        self.sinks = {form.node.name: space.sink_axes(form.node)}
-        self.microseconds, self.parallel = group_us(space, self.shares, self.sinks.values())
-
-
-def _profit(space: Space, merge: Merge, own: Alone) -> Verdict | None:
-    """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again)."""
+    `alone`: the tiles that the operator by itself can be cut into. `joined`: whether axes of the groups became one.
+    """
     target, form = space.target, merge.form
     merge.sinks = merged_sinks(space, merge)
-    merge.shares = space.added([*(g.shares for g in merge.groups), own.shares])
+    merge.shares = _merged_shares(space, merge, joined)
     crossing = sum(space.forms.bytes(v) for v in form.reads if (p := space.forms.producer(v)) and p.name in merge)
     won = crossing / target.bandwidth + target.barrier_us
     merge.microseconds, merge.parallel = group_us(space, merge.shares, merge.sinks.values())
-    apart = sum(g.microseconds for g in merge.groups) + own.microseconds
+    apart = sum(g.microseconds for g in merge.groups) + time_of(target, form.work, form.products, alone)
     lost = merge.microseconds - apart + operand_again_us(space, merge)
     if lost <= won:
         return None
-    if merge.parallel == 1 and max(own.parallel, *(g.parallel for g in merge.groups)) > 1:
+    if merge.parallel == 1 and max(alone, *(g.parallel for g in merge.groups)) > 1:
         return _verdict(merge, Code.SPACE, "no axis is left to cut tiles along", lost_us=lost, won_us=won)
     return _verdict(merge, Code.PROFIT, "it would cost more than it saves", lost_us=lost, won_us=won)
+
+
+def _merged_shares(space: Space, merge: Merge, joined: bool) -> Shares:
+    """The groups' shares and the operator's. Where the groups' axes are what they were, so are the keys."""
+    own = space.share(merge.form)
+    if joined or len(merge.groups) > 1:
+        return space.added([*(g.shares for g in merge.groups), own])
+    total = dict(merge.groups[0].shares)
+    for axes, (work, products) in own.items():
+        before = total.get(axes, (0.0, 0.0))
+        total[axes] = before[0] + work, before[1] + products
+    return total
 
 
 def time_of(target: Target, work: float, products: float, parallel: int) -> float:

@@ -8,10 +8,13 @@ walk needs no search: its time is linear in the number of operators.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Alone, Group, Merge, Space, effects, judge, peak_bytes, runs_on_host
+from autofusion.autofuse.legality import Group, Merge, Space, effects, group_us, judge, peak_bytes, runs_on_host
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -126,10 +129,10 @@ class Walk:
         """A group of its own."""
         self.count += 1
         level = 1 + max((g.level for g in producers), default=-1)
-        own = Alone(self.space, form)
-        group = Group(self.count, level, sinks=own.sinks, shares=own.shares)
+        space = self.space
+        group = Group(self.count, level, sinks={form.node.name: space.sink_axes(form.node)}, shares=space.share(form))
         self._add(group, form)
-        group.microseconds, group.parallel = own.microseconds, own.parallel
+        group.microseconds, group.parallel = group_us(space, group.shares, group.sinks.values())
         group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION
@@ -141,12 +144,25 @@ class Walk:
         self.group_of[form.node.name] = group
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """The walk makes much and drops nothing: cycle collections in it only scan all of that, again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def greedy(graph: Graph, target: Target, forms: Forms | None = None) -> Partition:
     """The linear-time walk. `graph` is decomposed: no composites."""
     forms = forms or Forms(graph)
     walk = Walk(graph, target, forms)
-    for node in forms.compute_nodes():
-        walk.visit(node)
+    with _uncollected():
+        for node in forms.compute_nodes():
+            walk.visit(node)
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     groups = [
         FusionGroup(tuple(sorted(g.nodes, key=lambda n: position[n.name])), g.sealed is Code.OPAQUE)

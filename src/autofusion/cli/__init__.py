@@ -1,0 +1,1 @@
+"""The command line: `main` takes the arguments apart, a file a command does the work."""

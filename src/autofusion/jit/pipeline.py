@@ -24,7 +24,7 @@ from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import build as packing
 from autofusion.superkernel.build import KernelCall
-from autofusion.superkernel.plan import Plan
+from autofusion.superkernel.plan import Place, Plan, Storage
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
 from autofusion.tile import build as tiling
@@ -204,8 +204,13 @@ def _plan(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mapping
         written = [names[p.name] for p in code.lowered.kernel.params if p.role == "out"]
         chunks = tuple(step.bodies[0].body[0].count for step in code.program.steps)
         checks = tuple(names.get(target, target) for target in render.checks(code.program))
-        arguments = code.lowered.arguments
-        calls.append(KernelCall(group, compiled.name, arguments, tuple(written), chunks, compiled.scratch, checks))
+        partials = tuple(
+            Storage(f"{group.name}.{b.name}", b.dtype, b.shape, Place.WORKSPACE) for b in code.program.workspace
+        )
+        call = KernelCall(
+            group, compiled.name, code.lowered.arguments, tuple(written), chunks, compiled.scratch, checks, partials
+        )
+        calls.append(call)
     return packing.build(graph, calls)
 
 

@@ -138,10 +138,11 @@ class Contract:
     accumulate: bool = False
 
 
-@ir("gather {target}:{dtype} = {source} axis={axis} at {position} extent={extent} over {axes}")
+@ir("gather {target}:{dtype} = {source} axis={axis} at {position} extent={extent} over {axes}[[ ordinal={ordinal}]]")
 @dataclass(frozen=True)
 class Gather:
-    """`source` with its index at `axis` replaced by the run-time `position`, checked against `extent`."""
+    """`source` with its index at `axis` replaced by the run-time `position`, checked against `extent`. `ordinal`: which of
+    the operator's positions it is, in row-major order: what a failed check reports."""
 
     target: Access
     dtype: DType
@@ -150,6 +151,7 @@ class Gather:
     position: Operand
     extent: Dim
     axes: tuple[Axis, ...]
+    ordinal: Dim = 0
 
 
 Statement: TypeAlias = Map | Copy | Fold | Scan | Contract | Gather
@@ -197,6 +199,8 @@ def _dims_in(statement: Statement) -> Iterator[Dim]:
             yield from operand.index
         elif isinstance(operand.value, Expr):
             yield operand.value
+    if isinstance(statement, Gather):
+        yield statement.ordinal
 
 
 def operands_of(statement: Statement) -> tuple[Operand, ...]:

@@ -24,6 +24,8 @@ from autofusion.kernel import ir
 from autofusion.kernel.ir import Access, Axis, Copy, Kernel, Literal, Map, Operand, Param, Role
 from autofusion.ops import Kind
 from autofusion.ops.elementwise import cast_values
+from autofusion.ops.rules import axis_of
+from autofusion.ops.structure import linear
 from autofusion.target import Target
 
 
@@ -176,10 +178,17 @@ class _Lowering:
             extent = self.graph.values[region.operands[0].value].shape[axis]
             if isinstance(source, Literal):
                 source, axis = self._gathered_literal(region.operands[0], extent, axes, renamed)
-            return ir.Gather(target, dtype, source, axis, position, extent, axes)
+            ordinal = dims.substitute(self._ordinal(node, region), renamed)
+            return ir.Gather(target, dtype, source, axis, position, extent, axes, ordinal)
         if node.kind in (Kind.JOIN, Kind.COMM):
             return Map(target, dtype, "copy", tuple(reads), axes)
         return Map(target, dtype, node.op, tuple(reads), axes)
+
+    def _ordinal(self, node: Node, region: Region) -> Dim:
+        """Which of a gather's positions is read, counted in row-major order."""
+        data, positions = (self.graph.values[name] for name in node.inputs)
+        axis = axis_of(node.attrs["axis"], len(data.shape))
+        return linear(list(region.output[axis : axis + len(positions.shape)]), positions.shape)
 
     def _gathered_literal(
         self, read: Read, extent: Dim, axes: tuple[Axis, ...], renamed: Mapping[str, Dim]

@@ -21,6 +21,8 @@ from autofusion.text import ir
 CHUNKS = 64  # parallel parts of a launch at most: enough for a balanced tail on many cores
 GRAIN = 8192.0  # elementwise operations that a chunk is worth
 SIZE_HINT = 512
+FEW_ROWS = 8  # fewer independent rows than this leave cores idle
+PART = 16384  # elements of a long fold that a part is worth
 REPEATS = 16  # tiles that an axis is expected to be cut into
 REPEATED_SHARE = 0.25  # of the work: more than this is not done again for the sake of smaller tiles
 
@@ -34,16 +36,18 @@ class Tile:
     size: int
 
 
-@ir("schedule outer={outer} stream={stream} chunks={chunks} block={block}")
+@ir("schedule outer={outer} stream={stream} chunks={chunks} block={block}[[ parts={parts}]]")
 @dataclass(frozen=True)
 class Schedule:
     """`outer`: axes bound to cores, with tile sizes. `stream`: at most one axis walked in tiles inside, once per
-    dependent fold. `chunks`: the most parallel parts. `block`: rows, columns and depth of a contraction's block."""
+    dependent fold. `chunks`: the most parallel parts. `block`: rows, columns and depth of a contraction's block.
+    `parts`: cores share the streamed axis in so many parts, whose partial states the next step merges in order; 1: no."""
 
     outer: tuple[Tile, ...]
     stream: tuple[Tile, ...]
     chunks: int
     block: tuple[int, ...] = (64, 256, 256)
+    parts: int = 1
 
     def __str__(self) -> str:
         return text.show(self)
@@ -253,6 +257,9 @@ def _total_work(analysis: Analysis) -> float:
 
 def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     chunks = int(max(1, min(CHUNKS, _total_work(analysis) // GRAIN)))
+    shared = _shared_axis(analysis, budget)
+    if shared is not None:
+        return shared
     outer = {name: 1 for name in analysis.cut}
     stream = _stream(analysis, analysis.streamable, outer, budget)
     tiles = dict(outer) | {t.axis: t.size for t in stream}
@@ -267,6 +274,23 @@ def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
         tiles[name] = outer[name] = _rounded(size, full)
         limit = max(1, limit // tiles[name])
     return Schedule(tuple(Tile(n, s) for n, s in outer.items()), stream, chunks)
+
+
+def _shared_axis(analysis: Analysis, budget: int) -> Schedule | None:
+    """Few independent rows and a long fold: the folded axis itself is cut into parts."""
+    rows = int(estimate(product(analysis.extents[n] for n in analysis.outer)))
+    open_ended = any(isinstance(analysis.extents[n], Expr) for n in analysis.outer)
+    if rows >= FEW_ROWS or open_ended or analysis.scanned:
+        return None
+    for axis in analysis.streamable:
+        extent = estimate(analysis.extents[axis])
+        parts = min(CHUNKS, extent * rows // PART)
+        if axis in analysis.reduced and (parts > 1 or isinstance(analysis.extents[axis], Expr)):
+            size = 4096
+            while size > 64 and analysis.peak_bytes({axis: size}) > budget:
+                size //= 2
+            return Schedule((), (Tile(axis, size),), 1, parts=max(parts, 8))
+    return None
 
 
 def _rounded(size: int, full: int) -> int:

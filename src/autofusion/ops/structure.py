@@ -11,7 +11,7 @@ from autofusion import dims
 from autofusion.dims import Bounds, Dim, Expr, Shape, at_least, floordiv, modulo, product, require_equal, show_shape
 from autofusion.dtypes import Array, DType
 from autofusion.errors import DTypeError, ExecutionError, GraphError, IndexOutOfRange, ShapeError
-from autofusion.ops.elementwise import NUMBERS
+from autofusion.ops.elementwise import NUMBERS, cast_values
 from autofusion.ops.rules import attribute, axis_of, broadcast, first, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Kind, Op
 
@@ -46,7 +46,7 @@ TABLE.register(
         0,
         lambda shapes, attrs: _sizes(attrs["shape"]),
         attribute,
-        lambda shape, value, dtype: np.full(shape, value).astype(DType(dtype).numpy),
+        lambda shape, value, dtype: cast_values(np.full(shape, value), DType(dtype)),
         attributes={"shape": REQUIRED, "value": REQUIRED, "dtype": REQUIRED},
         doc="one value everywhere; the value may be a symbolic dimension",
     )

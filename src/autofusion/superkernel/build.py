@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofusion import dims
@@ -36,6 +36,7 @@ class KernelCall:
     chunks: tuple[Dim, ...]
     scratch: Dim
     checks: tuple[str, ...]
+    workspace: tuple[Storage, ...] = ()
 
 
 def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
@@ -56,7 +57,8 @@ def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
             lines.append(HostCall(node.name, node.inputs, node.name))
         else:
             lines.append(_launch(segment, checks))
-    storages, workspace = _storages(graph, lines)
+    partials = {s.name: s for g in groups if isinstance(g, KernelCall) for s in g.workspace}
+    storages, workspace = _storages(graph, lines, partials)
     writes = [WriteBack(o.writes, o.name) for o in graph.outputs if o.writes is not None]
     plan = Plan(graph.name, workspace, graph.symbols, (*storages, *checks, *lines, *writes))
     verify(plan)
@@ -74,13 +76,16 @@ def _launch(calls: Sequence[KernelCall], checks: list[Check]) -> Launch:
         for step, chunks in enumerate(call.chunks):
             while len(phases) <= start + step:
                 phases.append([])
-            phases[start + step].append(Call(call.kernel, step, call.arguments, chunks, call.scratch, first_check))
+            names = (*call.arguments, *(s.name for s in call.workspace))
+            phases[start + step].append(Call(call.kernel, step, names, chunks, call.scratch, first_check))
         for name in call.written:
             ready[name] = start + len(call.chunks)
     return Launch(tuple(Phase(tuple(phase)) for phase in phases))
 
 
-def _storages(graph: Graph, lines: Sequence[Launch | HostCall]) -> tuple[list[Storage], Dim]:
+def _storages(
+    graph: Graph, lines: Sequence[Launch | HostCall], partials: Mapping[str, Storage]
+) -> tuple[list[Storage], Dim]:
     """A storage per value that crosses groups; those of the workspace share bytes where their lifetimes do not meet."""
     results = {o.name for o in graph.outputs}
     arguments = {v.name for v in graph.inputs}
@@ -99,6 +104,9 @@ def _storages(graph: Graph, lines: Sequence[Launch | HostCall]) -> tuple[list[St
     storages: list[Storage] = [Storage(v.name, v.dtype, v.shape, Place.ARGUMENT, v.strides) for v in graph.inputs]
     inner: list[Storage] = []
     for name in first:
+        if name in partials:
+            inner.append(partials[name])
+            continue
         value = graph.values[name]
         if name in arguments:
             continue

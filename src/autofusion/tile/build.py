@@ -90,6 +90,8 @@ class _Builder:
         return {t.axis: t.size for t in self.schedule.stream}
 
     def run(self) -> Program:
+        if self.schedule.parts > 1 and self.stream and not self.divided:
+            return Program(self.target.name, self._split())
         tile = self._tile_body(self.vector, self._vector_lines)
         bodies = [Body(self.vector.name, (tile,))] if tile else []
         if self.divided:
@@ -216,13 +218,81 @@ class _Builder:
             for statement in self.kernel.statements:
                 self._emit(statement, chunk, block)
             return
-        (axis, size), = self.stream.items()
+        (axis,) = self.stream
         levels = self._levels(axis)
         for level in range(max(levels.values(), default=0) + 1):
             for statement in self.kernel.statements:
                 if not self._along(statement, axis) and levels[id(statement)] == level:
                     self._emit(statement, chunk, block)
-            self._pass(axis, size, level, levels, chunk, block)
+            self._pass(level, levels, (0, self.analysis.extents[axis]), chunk, block)
+
+    # -- an axis shared between cores ---------------------------------------------------------------------------------------------
+    def _split(self) -> tuple[Any, ...]:
+        """A step per level of folds along the streamed axis: each part leaves partial states in GM, the next step merges
+        them in order. What does not run along the axis is computed again by every part, and stored by a last step."""
+        (axis,) = self.stream
+        levels = self._levels(axis)
+        last = max(levels.values(), default=0)
+        alone = [s for s in self.kernel.statements if not self._along(s, axis)]
+        partials: dict[str, str] = {}
+        steps: list[Step] = []
+        for level in range(last + 1):
+            chunk, block = _Block(), _Block()
+            self._merge(partials, block)
+            for statement in alone:
+                if levels[id(statement)] <= level and statement.target.name not in self.params:
+                    self._emit(statement, chunk, block)
+            before = len(block.lines)
+            self._pass(level, levels, self._part(axis), chunk, block)
+            if len(block.lines) > before:
+                self._leave_partials(axis, level, levels, partials, block)
+                steps.append(self._step("c", self.schedule.parts, chunk, block))
+        if any(s.target.name in self.params for s in alone):
+            chunk, block = _Block(), _Block()
+            self._merge(partials, block)
+            for statement in alone:
+                self._emit(statement, chunk, block)
+            steps.append(self._step("c", 1, chunk, block))
+        return (*self.kernel.params, *self.buffers.values(), *steps)
+
+    def _step(self, var: str, count: int, chunk: _Block, block: _Block) -> Step:
+        return Step((Body(self.vector.name, (Parallel(var, count, (*chunk.lines, *block.lines)),)),))
+
+    def _part(self, axis: str) -> tuple[Dim, Dim]:
+        """First and end of the part `c` of the axis, in whole tiles."""
+        extent, size = self.analysis.extents[axis], self.stream[axis]
+        length = ceildiv(ceildiv(extent, size), self.schedule.parts) * size
+        begin = sym("c") * length
+        return begin, minimum(extent, begin + length)
+
+    def _leave_partials(
+        self, axis: str, level: int, levels: dict[int, int], partials: dict[str, str], block: _Block
+    ) -> None:
+        for statement in self.kernel.statements:
+            folds = axis in {a.name for a in reduced_of(statement)}
+            if folds and levels[id(statement)] == level:
+                value = self.buffers[self.values[statement.target.name]]
+                name = self.buffer(value.dtype, (self.schedule.parts, *value.shape), GM, f"{value.name}_parts")
+                index = (sym("c"), *statement.target.index)
+                source = Access(value.name, statement.target.index)
+                block.lines.append(Copy(Access(name, index), source, self.axes(statement.axes)))
+                partials[statement.target.name] = name
+
+    def _merge(self, partials: dict[str, str], block: _Block) -> None:
+        """The whole axis's states from those of the parts."""
+        for statement in self.kernel.statements:
+            if statement.target.name not in partials:
+                continue
+            assert isinstance(statement, Fold | Contract)
+            partial = self.buffers[partials[statement.target.name]]
+            part = Axis("part", self.schedule.parts)
+            axes = self.axes(statement.axes)
+            index = (sym("part"), *statement.target.index)
+            local = Access(self.buffer(partial.dtype, partial.shape, self.vector.left), index)
+            block.lines.append(Copy(local, Access(partial.name, index), (part, *axes)))
+            fold = statement.fold if isinstance(statement, Fold) else "sum"
+            target = Access(self.value_buffer(statement), statement.target.index)
+            block.lines.append(Fold(target, statement.dtype, fold, local, axes, (part,)))
 
     @staticmethod
     def _along(statement: Statement, axis: str) -> bool:
@@ -241,9 +311,10 @@ class _Builder:
         return levels
 
     def _pass(
-        self, axis: str, size: int, level: int, levels: dict[int, int], chunk: _Block, block: _Block
+        self, level: int, levels: dict[int, int], span: tuple[Dim, Dim], chunk: _Block, block: _Block
     ) -> None:
         """One walk along the axis: the folds and stores of this level, and what they need, computed again."""
+        ((axis, size),) = self.stream.items()
         along = [s for s in self.kernel.statements if self._along(s, axis)]
         wanted = [
             s
@@ -259,19 +330,41 @@ class _Builder:
             if statement.target.name in names and not folds and statement.target.name not in self.params:
                 needed.add(id(statement))
                 names |= {o.name for o in operands_of(statement) if isinstance(o, Access)}
-        inner = _Block(loaded=dict(block.loaded))
+        inner, finish = _Block(loaded=dict(block.loaded)), []  # type: _Block, list[Statement]
         for statement in along:
             if id(statement) not in needed:
                 continue
             if axis in {a.name for a in reduced_of(statement)}:
-                self._start(statement, block)
-                statement = replace(statement, accumulate=True)  # type: ignore[arg-type]
-            self._emit(statement, chunk, inner)
+                finish += self._accumulated(statement, chunk, inner, block)
+            else:
+                self._emit(statement, chunk, inner)
         extent = self.analysis.extents[axis]
         lets: list[Any] = [Let(f"{axis}_o", sym(f"{axis}_t"))]
         if not self._divides(axis):
             lets.append(Let(f"{axis}_n", minimum(size, extent - sym(f"{axis}_o"))))
-        block.lines.append(Loop(f"{axis}_t", 0, extent, size, (*lets, *inner.lines)))
+        block.lines.append(Loop(f"{axis}_t", *span, size, (*lets, *inner.lines)))
+        block.lines += finish
+
+    def _accumulated(self, statement: Statement, chunk: _Block, inner: _Block, block: _Block) -> list[Statement]:
+        """A fold tile by tile into one state. Long sums of float32 keep their state in float64, where the target has it;
+        what then rounds the state is returned, to follow the loop."""
+        assert isinstance(statement, Fold | Contract)
+        wide = isinstance(statement, Fold) and FOLDS[statement.fold].compensated and statement.dtype is DType.FLOAT32
+        if not wide or DType.FLOAT64 not in self.target.dtypes:
+            self._start(statement, block)
+            self._emit(replace(statement, accumulate=True), chunk, inner)
+            return []
+        assert isinstance(statement, Fold)
+        self._emit(statement, chunk, inner)
+        tile = self.buffers[self.values[statement.target.name]]
+        name = f"{tile.name}_wide"
+        if name not in self.buffers:
+            self.buffer(DType.FLOAT64, tile.shape, tile.space, name)
+        state, value = Access(name, statement.target.index), Access(tile.name, statement.target.index)
+        axes = self.axes(statement.axes)
+        block.lines.append(Copy(state, Literal(DType.FLOAT64, 0.0), axes))
+        inner.lines.append(Fold(state, DType.FLOAT64, statement.fold, value, axes, (), accumulate=True))
+        return [Map(value, statement.dtype, "cast", (state,), axes)]
 
     def _start(self, statement: Statement, block: _Block) -> None:
         """Fill a fold's state with its identity."""
@@ -303,7 +396,10 @@ class _Builder:
                 source = Access(source.name, self.global_index(source.index))
             else:
                 source = Access(self.values[source.name], source.index)
-            made: Statement = replace(statement, target=target, source=source, position=position, axes=axes)
+            (ordinal,) = self.global_index((statement.ordinal,))
+            made: Statement = replace(
+                statement, target=target, source=source, position=position, axes=axes, ordinal=ordinal
+            )
         else:
             reads = tuple(self.operand(o, statement, chunk, block) for o in operands_of(statement))
             made = self._placed(statement, target, reads, axes)

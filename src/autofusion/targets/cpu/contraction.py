@@ -84,6 +84,8 @@ def _classify(memory: Memory, statement: Contract) -> _Shape | None:
 
 def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V], target: Target) -> bool:
     """Write a contraction; False where it has no shape for register tiles and must be written as a fold."""
+    if any(a.extent == 0 for a in statement.axes):
+        return True  # no element to write
     shape = _classify(memory, statement)
     if shape is None:
         return False

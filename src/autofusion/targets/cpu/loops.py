@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autofusion import dims
@@ -450,7 +450,7 @@ class Nest:
         source = self.memory.ref(statement.source)
         stride = self._stride(statement, source)
         lanes = point.lanes if self._position_moves(statement, point) else 1
-        at = Point(point.values, lanes, point.mask if lanes > 1 else None, dict(point.registers) if lanes > 1 else {})
+        at = replace(point, registers=dict(point.registers)) if lanes == point.lanes else Point(point.values, 1, None)
         position = convert(
             e, self._operand(statement.position, at), self._source_type(statement.position), DType.INT64
         )
@@ -462,12 +462,22 @@ class Nest:
             bad = e.op("and", bad, point.mask)
         self.memory.record(statement, bad, self._ordinal(statement, at))
         safe = e.select(bad, zero, wrapped)
+        if isinstance(statement.extent, int) and statement.extent > 0:
+            return self._at_positions(source, stride, safe, point)
+        found = e.slot(vector(REGISTER[source.dtype], point.lanes))  # an empty axis has no element 0 to clamp to
+        e.set(found, e.const(vector(REGISTER[source.dtype], point.lanes), 0))
+        with e.when(e.cmp("icmp sgt", emit_dim(e, statement.extent, point.values), e.i64(0))):
+            e.set(found, self._at_positions(source, stride, safe, point))
+        return e.get(found, vector(REGISTER[source.dtype], point.lanes))
+
+    def _at_positions(self, source: Ref, stride: Dim, position: V, point: Point) -> V:
+        """The elements at checked positions: a row of neighbours where all lanes have one position, else one by one."""
+        e = self.e
         step = coefficient_of(source.offset, self.vector_axis.name) if self.vector_axis and point.lanes > 1 else 1
-        if lanes == 1 and (step == 1 or point.lanes == 1):
-            offset = e.add(emit_dim(e, source.offset, point.values), e.mul(safe, emit_dim(e, stride, point.values)))
+        if lanes_of(position.type) == 1 and (step == 1 or point.lanes == 1):
+            offset = e.add(emit_dim(e, source.offset, point.values), e.mul(position, emit_dim(e, stride, point.values)))
             return load_contiguous(e, e.gep(source.base, offset, MEMORY[source.dtype]), source.dtype, point.lanes, point.mask)
-        offsets = self._offsets(source, stride, safe, point)
-        return load_scattered(e, source.base, offsets, source.dtype, point.mask)
+        return load_scattered(e, source.base, self._offsets(source, stride, position, point), source.dtype, point.mask)
 
     def _offsets(self, source: Ref, stride: Dim, position: V, point: Point) -> V:
         e, lanes = self.e, point.lanes
@@ -493,14 +503,8 @@ class Nest:
         ) != 0
 
     def _ordinal(self, statement: Gather, point: Point) -> V:
-        """The place of each position in the tensor of positions."""
-        if isinstance(statement.position, Literal):
-            return self.e.splat(self.e.i64(0), point.lanes)
-        offset: Dim = 0
-        if statement.position.name not in self.own:
-            offset = self.memory.ref(statement.position).offset
-        values = self._lane_values(point) if point.lanes > 1 else point.values
-        number = emit_dim(self.e, offset, values)
+        """Which of the operator's positions each lane has."""
+        number = emit_dim(self.e, statement.ordinal, self._lane_values(point))
         return number if lanes_of(number.type) == point.lanes else self.e.splat(number, point.lanes)
 
 

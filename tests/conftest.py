@@ -1,0 +1,15 @@
+"""Every test run compiles into a cache folder of its own, and puts nothing into the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`AUTOFUSION_CACHE_DIR` is a new folder for the session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOFUSION_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
