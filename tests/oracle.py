@@ -22,7 +22,7 @@ from autofusion.ops import TABLE, Kind, Op, reference
 
 EXTENTS = (0, 1, 2, 3, 5, 7, 8)
 # Time is not what property tests look at, and a busy machine is not a failure.
-unhurried = settings(max_examples=700, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def difference(name: str, found: Array, runs: list[Array]) -> Difference:
     a, e = found.astype(np.float64), runs[0].astype(np.float64)
     samples = [run.astype(np.float64) for run in runs[1:]]
     with np.errstate(all="ignore"):
-        same = (a == e) | (np.isnan(a) & np.isnan(e))
+        same = (found == runs[0]) | (np.isnan(a) & np.isnan(e))
         error = np.where(same, 0.0, np.abs(a - e))
         error = np.where(np.isnan(error), np.inf, error)  # a NaN or an infinity where the other has none
         spread = np.zeros(e.shape)

@@ -74,7 +74,11 @@ def see_through(graph: Graph, name: str, index: list[Dim], axes: Mapping[str, Di
 
 @lru_cache(maxsize=1 << 12)
 def _past(
-    view: Any, attributes: tuple[Attribute, ...], shapes: tuple[Shape, Shape], index: Index, axes: tuple[tuple[str, Dim], ...]
+    view: Any,
+    attributes: tuple[Attribute, ...],
+    shapes: tuple[Shape, Shape],
+    index: Index,
+    axes: tuple[tuple[str, Dim], ...],
 ) -> Index:
     """The index before a view. Models repeat their views, so answers are kept."""
     bounds = dict(axes)

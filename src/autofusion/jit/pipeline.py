@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
-from autofusion import config
 from autofusion.autofuse import improve, partition
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup, Partition
 from autofusion.dims import Dim
+from autofusion.errors import TargetError
+from autofusion.graph import ir as graph_ir
 from autofusion.graph.ir import Graph
 from autofusion.jit import cache as caching
+from autofusion.jit import dump as dumping
 from autofusion.kernel import lower, schedule
 from autofusion.kernel.ir import Kernel
 from autofusion.kernel.lower import Lowered
 from autofusion.kernel.schedule import Schedule
+from autofusion.ops import Kind
 from autofusion.passes import pipeline as passes
 from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
@@ -28,6 +32,7 @@ from autofusion.superkernel.plan import Place, Plan, Storage
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
 from autofusion.tile import build as tiling
+from autofusion.tile import ir as tile_ir
 from autofusion.tile.ir import Program
 
 
@@ -124,58 +129,101 @@ def partition_graph(graph: Graph, target: Target, fuse: bool = True, forms: Form
 def compile_graph(
     graph: Graph, target: Target, options: Options | None = None, progress: Progress | None = None
 ) -> Compilation:
-    """All stages but loading. `target` is a CPU; kernels that are equal are made once."""
-    options = options or Options()
-    clock = Clock()
-    machine = host.named(options.cpu)
-    with clock.stage("passes"):
-        lowered_graph = passes.run(graph)
-    forms = Forms(lowered_graph)
-    with clock.stage("autofuse"):
-        groups = partition_graph(lowered_graph, target, options.fuse, forms)
-    made: list[GroupCode] = []
-    codes: dict[str, Code] = {}
-    cache = caching.default_cache()
-    device = [g for g in groups.groups if not g.host]
-    for number, group in enumerate(device):
-        if progress:
-            progress("kernels", number, len(device))
-        made.append(_compile_group(lowered_graph, group, target, options, forms, clock, codes, cache, machine))
-    plan = _plan(lowered_graph, groups, made, codes)
-    compilation = Compilation(graph, lowered_graph, target, options, groups, made, codes, plan, clock.spent)
-    dump(compilation)
-    return compilation
+    """All stages but loading, for a CPU target; kernels that are equal are made once. Raises TargetError, GraphError."""
+    return _Compiler(graph, target, options or Options(), progress).run(generate=True)
 
 
-def _compile_group(
-    graph: Graph,
-    group: FusionGroup,
-    target: Target,
-    options: Options,
-    forms: Forms,
-    clock: Clock,
-    codes: dict[str, Code],
-    cache: caching.Cache,
-    machine: host.Machine,
-) -> GroupCode:
-    with clock.stage("lower"):
-        strict = options.numerics is Numerics.STRICT
-        lowered = lower.lower(graph, group, target, forms, strict)
-        chosen = options.schedules(lowered.kernel, target)
-        key = _key(lowered.kernel, chosen, graph.symbols, target, machine)
-        if key in codes:
-            return GroupCode(group, lowered, chosen, codes[key].program, key)
-        program = tiling.build(lowered.kernel, chosen, target)
-    name = f"k{len(codes)}"
-    with clock.stage("codegen"):
-        rendered = render.render(program, target, "kernel", graph.symbols)
-    code = Code(name, rendered.functions, rendered.scratch, program, rendered.text)
-    with clock.stage("build"):
-        code.object, code.hit = cache.get_or_build(
-            key, lambda: llvm.compile_object(rendered.text, machine), {"target": host.identity(machine)}
+def lower_graph(graph: Graph, target: Target, options: Options | None = None) -> Compilation:
+    """The stages down to tile Programs and the plan, for any target; no code is made."""
+    return _Compiler(graph, target, options or Options(), None).run(generate=False)
+
+
+class _Compiler:
+    """One compile: what its stages share."""
+
+    def __init__(self, graph: Graph, target: Target, options: Options, progress: Progress | None) -> None:
+        self.source = graph
+        self.target = target
+        self.options = options
+        self.progress = progress
+        self.clock = Clock()
+        self.dump = dumping.from_environment()
+        self.machine = host.named(options.cpu)
+        self.codes: dict[str, Code] = {}
+
+    def run(self, generate: bool) -> Compilation:
+        self.dump.write("source", str(self.source))
+        _check_world(self.source)
+        with self.clock.stage("passes"):
+            graph = passes.run(self.source)
+            graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
+        self.graph, self.forms = graph, Forms(graph)
+        with self.clock.stage("autofuse"):
+            groups = partition_graph(graph, self.target, self.options.fuse, self.forms)
+        device = [g for g in groups.groups if not g.host]
+        made = []
+        for number, group in enumerate(device):
+            if self.progress:
+                self.progress("kernels", number, len(device))
+            made.append(self._group(group, generate))
+        plan = _plan(graph, groups, made, self.codes)
+        compilation = Compilation(
+            self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
         )
-    codes[key] = code
-    return GroupCode(group, lowered, chosen, program, key)
+        self.dump.write("groups", dict(stages(compilation))["groups"])
+        self.dump.write("plan", str(plan))
+        return compilation
+
+    def _group(self, group: FusionGroup, generate: bool) -> GroupCode:
+        """One group down to a program and, if it is new, to code."""
+        name = f"k{len(self.codes)}"
+        with self.clock.stage("lower"):
+            strict = self.options.numerics is Numerics.STRICT
+            lowered = lower.lower(self.graph, group, self.target, self.forms, strict)
+            chosen = self.options.schedules(lowered.kernel, self.target)
+            key = _key(lowered.kernel, chosen, self.graph.symbols, self.target, self.machine)
+            if key in self.codes:
+                return GroupCode(group, lowered, chosen, self.codes[key].program, key)
+            self.dump.write("kernel", str(lowered.kernel), name)
+            overrides = len(self.dump.overridden)
+            chosen = self.dump.through("schedule", chosen, schedule.parse, name)
+            program = tiling.build(lowered.kernel, chosen, self.target)
+            program = self.dump.through("tile", program, self._parse_program, name)
+        code = Code(name, (), 0, program)
+        if generate:
+            self._generate(code, key, overrides)
+        self.codes[key] = code
+        return GroupCode(group, lowered, chosen, program, key)
+
+    def _parse_program(self, text: str) -> Program:
+        program = tile_ir.parse(text)
+        tile_ir.verify(program, self.target)
+        return program
+
+    def _generate(self, code: Code, key: str, overrides: int) -> None:
+        """LLVM text and object code; an edited stage never meets the cache."""
+        with self.clock.stage("codegen"):
+            rendered = render.render(code.program, self.target, "kernel", self.graph.symbols)
+            code.functions, code.scratch = rendered.functions, rendered.scratch
+            code.text = self.dump.through("llvm", rendered.text, str, code.name)
+        with self.clock.stage("build"):
+            if len(self.dump.overridden) > overrides:
+                code.object = llvm.compile_object(code.text, self.machine)
+                return
+            meta = {"target": host.identity(self.machine)}
+            code.object, code.hit = caching.default_cache().get_or_build(key, partial(_object, code, self.machine), meta)
+
+
+def _object(code: Code, machine: host.Machine) -> bytes:
+    return llvm.compile_object(code.text, machine)
+
+
+def _check_world(graph: Graph) -> None:
+    """Communication runs here only in a world of one device, where it is the identity."""
+    for node in graph.nodes:
+        if node.kind is Kind.COMM and node.attrs["world_size"] != 1:
+            size = node.attrs["world_size"]
+            raise TargetError(f"{node.name} ({node.op}): communication over {size} devices; this machine is a world of 1")
 
 
 def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Target, machine: host.Machine) -> str:
@@ -222,16 +270,6 @@ def load(compilation: Compilation) -> Executable:
         for step, function in enumerate(code.functions):
             functions[code.name, step] = Function(loaded.addresses[function], loaded)
     return Executable(compilation.plan, compilation.graph, functions, pool.worker_count())
-
-
-def dump(compilation: Compilation) -> None:
-    """Write the numbered stages to the dump folder, where one is set."""
-    folder = config.dump_dir()
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, (stage, text) in enumerate(stages(compilation)):
-        (folder / f"{number:02d}-{stage}.txt").write_text(text + "\n")
 
 
 def stages(compilation: Compilation) -> Iterator[tuple[str, str]]:

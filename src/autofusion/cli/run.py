@@ -1,0 +1,226 @@
+"""`autofusion run FILE`: compile, run, and say what happened; checked against the reference and timed on request."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from autofusion import api
+from autofusion.cli import check, command, compare, files, groups, inputs, models, terminal
+from autofusion.cli.check import Difference
+from autofusion.cli.command import Arguments, Command
+from autofusion.dtypes import Array
+from autofusion.graph.ir import Graph
+from autofusion.jit.explain import Explanation, explain
+from autofusion.runtime import pool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    command.add_model(parser)
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="NAME=FILE", help="an input from a .npy file; repeatable"
+    )
+    parser.add_argument("--seed", type=command.seed, default=0, metavar="N", help="of the random inputs (0)")
+    command.add_shape(parser)
+    parser.add_argument("--check", action="store_true", help="compare with the reference; exit 1 outside tolerance")
+    parser.add_argument("--compare", choices=["unfused"], help="time op by op too")
+    parser.add_argument("--repeat", type=command.positive, default=10, metavar="N", help="timed runs (10)")
+    parser.add_argument("--threads", type=command.positive, metavar="N", help="workers of a launch")
+    parser.add_argument("--save", metavar="OUT.npz", help="write the outputs, by name")
+    command.add_target(parser)
+    command.add_json(parser)
+
+
+@dataclass
+class Report:
+    """What a run found out. Milliseconds; `differences` is None without --check."""
+
+    graph: Graph
+    compiled: api.Compiled
+    explanation: Explanation
+    arrays: list[Array]
+    results: list[Array]
+    stages: dict[str, float]
+    launches: int
+    fallbacks: int
+    median_ms: float = 0.0
+    repeat: int = 0
+    workers: int = 1
+    differences: list[Difference] | None = None
+    unfused: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return all(d.ok for d in self.differences or ())
+
+    @property
+    def compile_ms(self) -> float:
+        return sum(self.stages[name] for name in ("passes", "autofuse", "lower", "codegen", "build"))
+
+
+def run(arguments: Arguments) -> int:
+    """0, or 1 where --check found an output outside its tolerance."""
+    if arguments.save is not None and not arguments.save.endswith(".npz"):
+        raise api.ArgumentError(f"--save {arguments.save}: expected a name that ends in .npz")
+    report = first_run(arguments)
+    if arguments.check:
+        report.differences = check.compare(report.graph, report.arrays, report.results, arguments.seed)
+    measure(report, arguments)
+    if arguments.save is not None:
+        names = [output.name for output in report.compiled.graph.outputs]
+        files.write(arguments.save, files.npz(dict(zip(names, report.results, strict=True))))
+    if arguments.json:
+        terminal.print_json(as_json(report))
+    else:
+        show(report, arguments)
+    return 0 if report.ok else 1
+
+
+def first_run(arguments: Arguments) -> Report:
+    """Read, compile and launch once: the counts and the results are of this launch."""
+    start = time.perf_counter()
+    graph = models.read(arguments.file)
+    read_ms = (time.perf_counter() - start) * 1e3
+    arrays, sizes = inputs.prepare(graph, arguments.shape, arguments.input, arguments.seed)
+    with terminal.progress(f"compiling {graph.name}") as progress:
+        start = time.perf_counter()
+        compiled = api.compile_graph(graph, arguments.target, arguments.numerics, progress=progress)
+        whole_ms = (time.perf_counter() - start) * 1e3
+    assert compiled.compilation is not None
+    stages = dict.fromkeys(("passes", "autofuse", "lower", "codegen", "build"), 0.0)
+    stages |= compiled.compilation.milliseconds
+    stages["build"] += max(0.0, whole_ms - sum(stages.values()))  # linking, and what no stage claims
+    start = time.perf_counter()
+    results = compiled.run(fresh(graph, arrays), arguments.threads)
+    first_ms = (time.perf_counter() - start) * 1e3
+    counts = compiled.executable.counts
+    return Report(
+        graph,
+        compiled,
+        explain(compiled.compilation, sizes),
+        arrays,
+        results,
+        {"read": read_ms, **stages, "first launch": first_ms},
+        counts.launches,
+        counts.fallbacks,
+        workers=arguments.threads or pool.worker_count(),
+    )
+
+
+def fresh(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
+    """The inputs of one call; those that the graph writes are copies, so that each call starts from the same values."""
+    written = {output.writes for output in graph.outputs}
+    return [
+        np.copy(array, order="K") if value.name in written else array
+        for value, array in zip(graph.inputs, arrays, strict=True)
+    ]
+
+
+def measure(report: Report, arguments: Arguments) -> None:
+    """Time the fused run, and op by op beside it where that is asked for."""
+    runners = [report.compiled.run]
+    if arguments.compare:
+        compiled, executable = compare.unfused(report.graph, arguments.target, arguments.numerics)
+        executable(fresh(report.graph, report.arrays), arguments.threads)
+        assert compiled.compilation is not None
+        report.unfused = {
+            "groups": len(compiled.compilation.partition.groups),
+            "launches": executable.counts.launches,
+            "gm_bytes": report.explanation.gm_bytes_unfused,
+        }
+        runners.append(executable)
+    times = compare.medians(
+        runners, lambda: fresh(report.graph, report.arrays), arguments.repeat, arguments.threads
+    )
+    report.median_ms, report.repeat = times[0], arguments.repeat
+    if arguments.compare:
+        report.unfused |= {"median_ms": times[1], "ratio": times[1] / times[0] if times[0] else 1.0}
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The object of --json; docs/cli.md names its keys."""
+    differences = report.differences
+    found = report.explanation
+    data = {
+        "model": found.model,
+        "target": found.target,
+        "ok": report.ok,
+        "ops": found.ops,
+        "groups": len(found.groups),
+        "launches": report.launches,
+        "fallbacks": list(found.fallbacks),
+        "compile_ms": report.compile_ms,
+        "cache_hits": report.compiled.stats["cache_hits"],
+        "kernels": report.compiled.stats["kernels"],
+        "median_ms": report.median_ms,
+        "repeat": report.repeat,
+        "workers": report.workers,
+        "gm_bytes": found.gm_bytes,
+        "gm_bytes_unfused": found.gm_bytes_unfused,
+        "gm_bytes_compulsory": found.gm_bytes_compulsory,
+        "checked": differences is not None,
+        "max_abs_err": None if differences is None else max(d.absolute for d in differences),
+        "max_rel_err": None if differences is None else max(d.relative for d in differences),
+        "tolerance_used": None if differences is None else max(d.share for d in differences),
+        "stages_ms": report.stages,
+        "sizes": dict(found.sizes),
+        "outputs": dict(
+            zip((o.name for o in report.graph.outputs), inputs.types_of(report.results), strict=True)
+        ),
+    }
+    return data | ({"unfused": report.unfused} if report.unfused else {})
+
+
+def show(report: Report, arguments: Arguments) -> None:
+    """For people."""
+    console = terminal.console()
+    found = report.explanation
+    console.print(groups.title(found))
+    console.print(groups.table(found))
+    rows: list[tuple[str, str | Text]] = [*groups.memory(found)]
+    stats = report.compiled.stats
+    stages = ", ".join(f"{name} {spent:.1f}" for name, spent in report.stages.items())
+    kernels = terminal.plural(stats["kernels"], "kernel")
+    rows.append(("compile", f"{terminal.milliseconds(report.compile_ms)}, {kernels}, {stats['cache_hits']} from the cache"))
+    rows.append(("stages, ms", stages))
+    workers = terminal.plural(report.workers, "worker")
+    rows.append(("run", f"{terminal.milliseconds(report.median_ms)}, median of {report.repeat}, {workers}"))
+    if report.unfused:
+        rows.append(("op by op", _unfused(report)))
+    if report.differences is not None:
+        rows += _check(report.differences)
+    if arguments.save is not None:
+        rows.append(("saved", arguments.save))
+    console.print(terminal.facts(rows))
+
+
+def _unfused(report: Report) -> str:
+    unfused = report.unfused
+    launches = terminal.plural(unfused["launches"], "launch")
+    return f"{terminal.milliseconds(unfused['median_ms'])}, {launches}: {unfused['ratio']:.2f} times the fused run"
+
+
+def _check(differences: Sequence[Difference]) -> list[tuple[str, str | Text]]:
+    """A line an output that is wrong, or one for all that are right."""
+    wrong = [d for d in differences if not d.ok]
+    if not wrong:
+        absolute, relative = max(d.absolute for d in differences), max(d.relative for d in differences)
+        share = max(d.share for d in differences)
+        text = f"max abs error {absolute:.3g}, max rel error {relative:.3g}, {share:.1%} of the tolerance"
+        return [("check", Text.assemble(("ok", "bold green"), ", ", text))]
+    rows: list[tuple[str, str | Text]] = []
+    for each in wrong:
+        place = f"{each.name}{list(each.position)} is {each.found:.9g}, expected {each.expected:.9g}"
+        text = f"{place}; {each.share:.3g} times the tolerance"
+        rows.append(("check", Text.assemble(("failed", "bold red"), ", ", text)))
+    return rows
+
+
+COMMAND = Command("run", "compile, run, check and time an operator sequence", configure, run)
