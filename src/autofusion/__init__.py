@@ -4,25 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from autofusion.api import Compiled, load, register_op, unregister_op
+from autofusion.api import (
+    Compiled,
+    load,
+    register_library_kernel,
+    register_op,
+    unregister_library_kernel,
+    unregister_op,
+)
 from autofusion.errors import AutofusionError
 from autofusion.frontends import functions as _functions
 from autofusion.frontends.python import compile, jit
-from autofusion.ops import Kind, Op
+from autofusion.frontends.tracer import Tensor
+from autofusion.ops import Kind, Op, TensorType
+from autofusion.ops.library import LibraryKernel
 from autofusion.target import Target
+from autofusion.version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "AutofusionError",
     "Compiled",
     "Kind",
+    "LibraryKernel",
     "Op",
     "Target",
+    "Tensor",
+    "TensorType",
     "__version__",
     "compile",
     "jit",
     "load",
+    "register_library_kernel",
     "register_op",
+    "unregister_library_kernel",
     "unregister_op",
 ]
 

@@ -14,25 +14,21 @@ import numpy as np
 
 from autofusion import dtypes
 from autofusion import target as targets
-from autofusion.autofuse.forms import Forms
-from autofusion.autofuse.partition import FusionGroup
 from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError, FormatError, TargetError
 from autofusion.graph import ir as graph_ir
 from autofusion.graph.ir import Graph
 from autofusion.jit import pipeline
 from autofusion.jit.explain import Explanation, explain
-from autofusion.jit.pipeline import Code, Compilation, GroupCode, Numerics, Options
-from autofusion.kernel import lower
+from autofusion.jit.pipeline import Compilation, Numerics, Options
 from autofusion.ops import TABLE, Kind, Op
-from autofusion.passes import pipeline as passes
+from autofusion.ops.library import LIBRARY, LibraryKernel
 from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import plan as plans
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
 from autofusion.targets.cpu.primitives import PRIMITIVES, Emit
-from autofusion.tile import build as tiling
 
 FORMAT = 1
 STAGES = ("source", "graph", "groups", "kernel", "schedule", "tile", "plan", "llvm", "asm")
@@ -195,32 +191,7 @@ def lower_graph(
     options = _options(numerics, fuse)
     if chosen.family == "cpu":
         options.cpu = "host" if chosen == find_target("cpu") else _cpu_name(target)
-    clock = pipeline.Clock()
-    with clock.stage("passes"):
-        lowered = passes.run(graph)
-    forms = Forms(lowered)
-    with clock.stage("autofuse"):
-        partition = pipeline.partition_graph(lowered, chosen, fuse, forms)
-    codes: dict[str, Code] = {}
-    groups: list[GroupCode] = []
-    with clock.stage("lower"):
-        for group in partition.groups:
-            if not group.host:
-                groups.append(_lower_group(lowered, group, chosen, options, forms, codes))
-        plan = pipeline._plan(lowered, partition, groups, codes)
-    return Compilation(graph, lowered, chosen, options, partition, groups, codes, plan, clock.spent)
-
-
-def _lower_group(
-    graph: Graph, group: FusionGroup, target: Target, options: Options, forms: Forms, codes: dict[str, Code]
-) -> GroupCode:
-    """One group down to its tile program; equal kernels with equal schedules are one code."""
-    lowered = lower.lower(graph, group, target, forms, options.numerics is Numerics.STRICT)
-    chosen = options.schedules(lowered.kernel, target)
-    key = f"{lowered.kernel}\n{chosen}"
-    if key not in codes:
-        codes[key] = Code(f"k{len(codes)}", (), 0, tiling.build(lowered.kernel, chosen, target))
-    return GroupCode(group, lowered, chosen, codes[key].program, key)
+    return pipeline.lower_graph(graph, chosen, options)
 
 
 def emit(
@@ -297,6 +268,20 @@ def register_op(op: Op, cpu: Emit | None = None) -> Op:
             raise TargetError(f"{op.name}: only an elementwise primitive takes an emitter")
         PRIMITIVES[op.name] = cpu
     return op
+
+
+def register_library_kernel(kernel: LibraryKernel) -> LibraryKernel:
+    """Use hand-tuned code for a contraction where `kernel.applies`; see `LibraryKernel` for the signature of its source.
+
+    What produces its left operand fuses into it where it has a `prologue` slot, what consumes its result where it has an
+    `epilogue` slot; otherwise autofuse refuses with the verdict `library`.
+    """
+    return LIBRARY.register(kernel)
+
+
+def unregister_library_kernel(name: str) -> None:
+    """Take a library kernel out again."""
+    LIBRARY.remove(name)
 
 
 def unregister_op(name: str) -> None:

@@ -2,7 +2,7 @@
 
 A `Dim` is a plain `int` wherever its value is known, else an `Expr`: a sum of integer·product-of-atoms, where an atom
 is a `Symbol`, a floor-division, a modulo, a minimum or a maximum. Expressions that are equal by these rules are equal
-as objects. Symbols stand for sizes (at least 1 in any launch that does work) and for axes (0 ≤ axis < extent).
+as objects. Symbols stand for sizes and positions: integers of at least 0. What is known beyond that comes as `bounds`.
 
     i*64 + j        (i*64 + j)//64 -> i where j < 64        (x//4)*4 + x%4 -> x
 """
@@ -322,7 +322,7 @@ def _atom_range(atom: Atom, bounds: Bounds | None) -> tuple[Dim, Dim | None]:
     if isinstance(atom, Symbol):
         if bounds is not None and atom.name in bounds:
             return 0, add(bounds[atom.name], -1)
-        return 1, Expr((((atom,), 1),))
+        return 0, Expr((((atom,), 1),))
     low, high = range_of(atom.left, bounds)
     if atom.kind == "%":
         limit = add(atom.right, -1)
@@ -369,8 +369,19 @@ def at_least(a: Dim, b: Dim, bounds: Bounds | None = None) -> bool:
         return difference >= 0
     if range_of(_weaken(difference, bounds), bounds)[0] >= 0:
         return True
-    # What holds of any symbol holds here: bounds must not hide that i >= min(i,n) by putting i's extent for i.
-    return bounds is not _ANY and range_of(_weaken(difference, _ANY), _ANY)[0] >= 0
+    low, high = _extreme(a), _extreme(b)
+    if high is not None and at_least(a, high.left, bounds) + at_least(a, high.right, bounds) >= 1 + (high.kind == "max"):
+        return True
+    return low is not None and at_least(low.left, b, bounds) + at_least(low.right, b, bounds) >= 1 + (low.kind == "min")
+
+
+def _extreme(dim: Dim) -> Compound | None:
+    """The minimum or maximum that a dim is; None for anything else."""
+    if isinstance(dim, Expr) and len(dim.terms) == 1 and dim.terms[0][1] == 1 and len(dim.terms[0][0]) == 1:
+        atom = dim.terms[0][0][0]
+        if isinstance(atom, Compound) and atom.kind in ("min", "max"):
+            return atom
+    return None
 
 
 def _weaken(dim: Dim, bounds: Bounds | None) -> Dim:

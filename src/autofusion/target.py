@@ -12,7 +12,7 @@ from functools import cached_property
 
 from autofusion.dtypes import DType
 from autofusion.errors import TargetError
-from autofusion.ops import Kind
+from autofusion.kinds import Kind
 from autofusion.text import ir
 
 

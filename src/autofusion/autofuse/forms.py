@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from autofusion.dims import Dim, Expr, evaluate, symbols
 from autofusion.graph.index import Region, regions
@@ -16,15 +16,14 @@ SIZE_HINT = 512  # what a symbolic extent is taken for where only a ranking is a
 
 def estimate(dim: Dim) -> int:
     """A number for a dim that may be symbolic."""
-    return dim if isinstance(dim, int) else int(evaluate(dim, {name: SIZE_HINT for name in symbols(dim)}))
+    return dim if isinstance(dim, int) else int(evaluate(dim, dict.fromkeys(symbols(dim), SIZE_HINT)))
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """A compute node in index form.
 
-    `reads`: the values that it reads, past views, each once. `work`: elementwise operations; `products`: multiply-adds of a
-    contraction, which are counted apart.
+    `reads`: the values that it reads, past views, each once. `work`: elementwise operations; `products`: multiply-adds
+    of a contraction, which are counted apart.
     """
 
     node: Node

@@ -19,6 +19,7 @@ from autofusion.dtypes import DType
 from autofusion.graph.index import Region
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
+from autofusion.ops.library import LIBRARY, LibraryKernel
 from autofusion.target import GM, Target
 
 TILES = 16  # parts that a group is cut into at least, where its axes allow it
@@ -75,11 +76,19 @@ class Space:
         self.axes = AxisSets()
         self.value_axes: dict[str, list[int | None]] = {}  # per compute node: the axis of each output dimension
         self.region_axes: dict[str, list[dict[str, int]]] = {}  # per compute node and region: axis by its local name
+        self.least_bytes = target.lane_bytes
         self.values: dict[str, Tile] = {}  # per compute node: its value
         self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
         self.written = frozenset(self.writes.values())
         self._routes: dict[tuple[Kind, Kind], str | None] = {}
+
+    def library(self, node: Node) -> LibraryKernel | None:
+        """The hand-tuned kernel that a contraction is computed by; None for generated code."""
+        if node.kind is not Kind.CONTRACT:
+            return None
+        types = tuple(self.graph.values[name].type for name in node.inputs)
+        return LIBRARY.find(node.op, self.target.family, types)
 
     # -- a node alone -----------------------------------------------------------------------------------------------
     def add(self, form: Form) -> None:
@@ -170,10 +179,11 @@ class Space:
 
     def tile_bytes(self, tile: Tile) -> int:
         """The same of any tile."""
-        return max(tile.size * self.axes.resident(tile.axes), self.target.lane_bytes)
+        size = tile.size * self.axes.resident(tile.axes)
+        return size if size > self.least_bytes else self.least_bytes
 
     def _tile(self, value: str, dtype: DType, axes: Iterable[int]) -> Tile:
-        return Tile(value, dtype.size, tuple((axis, estimate(self.axes.extent[axis])) for axis in axes))
+        return Tile(value, dtype.size, tuple([(axis, estimate(self.axes.extent[axis])) for axis in axes]))
 
     def tiles(self, roots: Iterable[int]) -> int:
         """Tiles of one element along these axes."""
@@ -273,7 +283,7 @@ def judge(space: Space, merge: Merge) -> Verdict:
 
 
 def _judge(space: Space, merge: Merge) -> Verdict:
-    for check in (_boundary, _limit, _units, _effects):
+    for check in (_boundary, _limit, _slots, _units, _effects):
         verdict = check(space, merge)
         if verdict:
             return verdict
@@ -309,10 +319,27 @@ def runs_on_host(target: Target, node: Node) -> bool:
     )
 
 
+def _slots(space: Space, merge: Merge) -> Verdict | None:
+    """A hand-tuned kernel fuses with its producers and its consumers only through the slots that it has."""
+    inside = {n.name for n in merge.nodes}
+    tuned = space.library(merge.form.node)
+    for value in merge.form.reads:
+        producer = space.forms.producer(value)
+        if producer is None or producer.name not in inside:
+            continue
+        if tuned is not None and not tuned.prologue:
+            return _verdict(merge, Code.LIBRARY, f"library kernel {tuned.name} has no prologue slot")
+        feeding = space.library(producer)
+        if feeding is not None and not feeding.epilogue:
+            return _verdict(merge, Code.LIBRARY, f"library kernel {feeding.name} has no epilogue slot")
+    return None
+
+
 def _limit(space: Space, merge: Merge) -> Verdict | None:
     count = sum(len(g.nodes) for g in merge.groups) + 1
     if count > space.target.group_limit:
-        return _verdict(merge, Code.LIMIT, "more operators than a group may hold", ops=count, limit=space.target.group_limit)
+        limit = space.target.group_limit
+        return _verdict(merge, Code.LIMIT, "more operators than a group may hold", ops=count, limit=limit)
     return None
 
 
@@ -371,27 +398,28 @@ def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
 
 def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     """The most bytes alive at once when the nodes run in order: their values, and operands from outside."""
-    sizes = {node.name: space.tile_bytes(space.values[node.name]) for node in nodes}
+    sizes: dict[str, int] = {}
     last: dict[str, int] = {}
-    born: list[list[str]] = []
+    born: list[int] = []
     for position, node in enumerate(nodes):
-        new = [node.name]
-        for load in space.loads[node.name]:
+        name = node.name
+        sizes[name] = new = space.tile_bytes(space.values[name])
+        for load in space.loads[name]:
             if load.value not in sizes:
-                sizes[load.value] = space.tile_bytes(load)
-                new.append(load.value)
+                sizes[load.value] = size = space.tile_bytes(load)
+                new += size
+        last[name] = position
         for value in space.forms.of(node).reads:
             last[value] = position
-        last[node.name] = position
         born.append(new)
-    dying: dict[int, int] = {}
+    dying = [0] * len(nodes)
     for name, position in last.items():
-        dying[position] = dying.get(position, 0) + sizes.get(name, 0)
+        dying[position] += sizes.get(name, 0)
     alive = peak = 0
-    for position, new in enumerate(born):
-        alive += sum(sizes[name] for name in new)
+    for new, gone in zip(born, dying, strict=True):
+        alive += new
         peak = max(peak, alive)
-        alive -= dying.get(position, 0)
+        alive -= gone
     return peak
 
 
@@ -442,7 +470,7 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     work = sum(each for each, _ in shares.values())
     products = sum(each for _, each in shares.values())
     cut = space.parallel_roots(sinks)
-    if all(cut <= axes for axes in shares):
+    if len(shares) == 1 or all(cut <= axes for axes in shares):
         tiles = space.tiles(cut)
         return time_of(target, work, products, tiles), tiles
     common, again = set(cut), 0.0

@@ -1,9 +1,9 @@
 """Cutting a graph into FusionGroups: one topological walk, each operator joining its producers' group where it may.
 
 A merge must never create a cycle. Every group has a level, greater than the levels of all groups that it reads. An
-operator may join the groups of its producers that have the greatest level, and all of those at once (groups of one level
-cannot depend on each other); groups of lower levels stay as inputs. So no path can leave a group and come back, and the
-walk needs no search: its time is linear in the number of operators.
+operator may join the groups of its producers that have the greatest level, and all of those at once (groups of one
+level cannot depend on each other); groups of lower levels stay as inputs. So no path can leave a group and come back,
+and the walk needs no search: its time is linear in the number of operators.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ class Code(StrEnum):
     COMMUNICATION = "communication"  # communication between devices is a boundary
     OPAQUE = "opaque"  # an operator that the target does not compile
     EFFECT = "effect"  # a written buffer is read at other places
+    LIBRARY = "library"  # a hand-tuned kernel has no slot for what would be fused into it
     LIMIT = "limit"  # the target's bound on operators in a group
     PROFIT = "profit"  # it would cost more time than it saves
 

@@ -1,9 +1,9 @@
 """Comparing a run with the reference, by tolerances composed from the op rows'.
 
-A row says by how much its operator may be off. What that means for an output depends on all that follows it (a difference
+A row says by how much its operator may be off. What that means for an output depends on all that follows (a difference
 of near values magnifies it, a mean averages it out), so it is not added up but tried: the reference runs several times,
-and in each but the first every operator's result is off by its row's tolerance, up or down at random. How far these runs
-part is how far a right implementation may part.
+and in each run but the first every operator's result is off by its row's tolerance, up or down at random. How far these
+runs part is how far a right implementation may part.
 
     y = a - b            reference 1.0000   perturbed 0.9998, 1.0003   →   1.0005 passes, 1.01 does not
 """
@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from autofusion import dtypes
-from autofusion.dtypes import Array
+from autofusion.dtypes import Array, DType
 from autofusion.graph.evaluate import bind_symbols, concrete, run_node
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind, reference
@@ -109,8 +110,12 @@ def _allowed_error(node: Node, arrays: list[Array], value: Array, sizes: dict[st
         if node.kind in _ACCUMULATES and all(dtypes.of(a).is_float for a in arrays):
             wide = [np.abs(a.astype(np.float64)) for a in arrays]
             scale = np.maximum(scale, reference.apply(row, wide, concrete(node.attrs, sizes)))
-    epsilon = float(ml_dtypes.finfo(dtype.numpy).eps)
+    epsilon = float(_limits(dtype).eps)
     return np.where(np.isfinite(scale), tolerance * epsilon * scale, 0.0)
+
+
+def _limits(dtype: DType) -> Any:
+    return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
 
 
 def difference(name: str, found: Array, runs: list[Array]) -> Difference:
@@ -130,7 +135,7 @@ def difference(name: str, found: Array, runs: list[Array]) -> Difference:
         integral = not dtypes.of(found).is_float
         allowed = MARGIN * (spread if integral else np.maximum(spread, typical))
         if not integral:
-            allowed = allowed + float(ml_dtypes.finfo(found.dtype).smallest_subnormal)
+            allowed = allowed + float(_limits(dtypes.of(found)).smallest_subnormal)
         share = np.where(error == 0, 0.0, np.where(np.isinf(allowed), 0.0, error / allowed))
         share = np.nan_to_num(share, nan=np.inf, posinf=np.inf)
     return _worst(name, a, e, error, share)

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from autofusion import api
 from autofusion.dtypes import Array
@@ -13,7 +14,11 @@ from autofusion.graph.ir import Graph
 from autofusion.runtime.executable import Executable
 from autofusion.superkernel.plan import Call, Launch, Phase, Plan
 
-Runner = Callable[[Sequence[Array], int | None], list[Array]]
+
+class Runner(Protocol):
+    """Runs on arrays, on that many workers."""
+
+    def __call__(self, arrays: Sequence[Array], workers: int | None, /) -> list[Array]: ...
 
 
 def op_by_op(plan: Plan) -> Plan:
@@ -50,7 +55,9 @@ def unfused(graph: Graph, target: str, numerics: str) -> tuple[api.Compiled, Exe
     return compiled, Executable(op_by_op(whole.plan), compiled.graph, whole.functions, whole.workers)
 
 
-def medians(runners: Sequence[Runner], arguments: Callable[[], Sequence[Array]], repeat: int, threads: int | None) -> list[float]:
+def medians(
+    runners: Sequence[Runner], arguments: Callable[[], Sequence[Array]], repeat: int, threads: int | None
+) -> list[float]:
     """The median milliseconds of each, taken in turns so that they meet the same machine."""
     times: list[list[float]] = [[] for _ in runners]
     for _ in range(repeat):

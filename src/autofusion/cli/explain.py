@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from autofusion import api
 from autofusion.cli import command, groups, inputs, models, terminal
@@ -25,15 +26,19 @@ def run(arguments: Arguments) -> int:
     """Explain without generating code: any target will do."""
     graph = models.read(arguments.file)
     sizes = inputs.sizes_of(graph, arguments.shape)
-    found = explain(api.lower_graph(graph, arguments.target, arguments.numerics), sizes)
+    compilation = api.lower_graph(graph, arguments.target, arguments.numerics)
+    found = explain(compilation, sizes)
+    parts = groups.parts(compilation)
     if arguments.json:
-        terminal.print_json(found.to_json())
+        terminal.print_json(found.to_json() | {"parts": [asdict(part) for part in parts]})
         return 0
     console = terminal.console()
     console.print(groups.title(found))
     console.print()
     console.print(terminal.facts(groups.memory(found)))
     console.print(groups.table(found))
+    if all(part.operators for part in parts):
+        console.print(groups.parts_table(parts))
     listed = found.verdicts if arguments.all else found.refusals[:REFUSALS]
     if listed:
         console.print(groups.verdicts("Verdicts" if arguments.all else "Not fused, and why", listed))

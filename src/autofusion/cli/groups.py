@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +12,9 @@ from rich.text import Text
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.cli import terminal
 from autofusion.jit.explain import Explanation
+from autofusion.jit.pipeline import Compilation, GroupCode
+from autofusion.kernel.ir import Role
+from autofusion.ops import Kind
 
 LISTED = 8  # operators of a group that are listed one by one; longer groups are counted
 
@@ -29,28 +33,35 @@ def title(found: Explanation) -> Text:
 
 def memory(found: Explanation) -> list[tuple[str, str | Text]]:
     """Bytes through global memory: fused, op by op, and what cannot be avoided."""
-    rows = [
-        ("memory, fused", terminal.size(found.gm_bytes) + _ratio(found.gm_bytes, found.gm_bytes_compulsory)),
-        ("memory, unfused", terminal.size(found.gm_bytes_unfused) + _ratio(found.gm_bytes_unfused, found.gm_bytes)),
-        ("memory, compulsory", terminal.size(found.gm_bytes_compulsory) + ", each input and output once"),
+    fused, unfused, least = found.gm_bytes, found.gm_bytes_unfused, found.gm_bytes_compulsory
+    fallbacks = ", ".join(found.fallbacks) or "none"
+    rows: list[tuple[str, str | Text]] = [
+        ("memory, fused", terminal.size(fused) + _ratio(fused, least, "compulsory")),
+        ("memory, unfused", terminal.size(unfused) + _ratio(unfused, fused, "fused")),
+        ("memory, compulsory", terminal.size(least) + ", each input and output once"),
+        ("fallbacks", Text(fallbacks, style="red" if found.fallbacks else "")),
     ]
-    rows[1] = (rows[1][0], rows[1][1].replace("compulsory", "fused"))
-    fallbacks = ", ".join(found.fallbacks) if found.fallbacks else "none"
-    listed: list[tuple[str, str | Text]] = [*rows]
-    listed.append(("fallbacks", Text(fallbacks, style="red" if found.fallbacks else "")))
     if found.sizes:
-        listed.append(("sizes", ", ".join(f"{name}={size}" for name, size in found.sizes.items())))
-    return listed
+        rows.append(("sizes", ", ".join(f"{name}={size}" for name, size in found.sizes.items())))
+    return rows
 
 
-def _ratio(part: int, whole: int) -> str:
-    return f", {part / whole:.2f}x compulsory" if whole else ""
+def _ratio(part: int, whole: int, name: str) -> str:
+    return f", {part / whole:.2f}x {name}" if whole else ""
 
 
 def table(found: Explanation) -> Table:
     """A line a group."""
     made = terminal.table(
-        None, "#", "group", "runs as", "ops", "operators", "reads", "writes", numbers=("#", "ops", "reads", "writes"),
+        None,
+        "#",
+        "group",
+        "runs as",
+        "ops",
+        "operators",
+        "reads",
+        "writes",
+        numbers=("#", "ops", "reads", "writes"),
         wide=("operators", "group"),
     )
     for number, group in enumerate(found.groups):
@@ -81,4 +92,54 @@ def verdicts(title: str, listed: Sequence[Verdict]) -> Table:
     for verdict in listed:
         numbers = ", ".join(f"{name} {value:g}" for name, value in verdict.numbers)
         made.add_row(verdict.code.value, f"{verdict.producer} → {verdict.consumer}", verdict.text, numbers)
+    return made
+
+
+@dataclass(frozen=True)
+class Part:
+    """What fusion did for some of the operators. `onchip`: results that never reach global memory."""
+
+    name: str
+    operators: int
+    onchip: int
+    with_contraction: int
+    groups: int
+
+
+def parts(compilation: Compilation) -> list[Part]:
+    """Contractions, which are hot, and the long tail of all others; views and scalars count in neither."""
+    found = []
+    written = {name for group in compilation.groups for name in _written(group)}
+    for name, hot in (("contractions", True), ("long tail", False)):
+        operators = onchip = beside = groups = 0
+        for group in compilation.partition.groups:
+            members = [node for node in group.nodes if (node.kind is Kind.CONTRACT) is hot]
+            contracts = any(node.kind is Kind.CONTRACT for node in group.nodes)
+            operators += len(members)
+            onchip += sum(node.name not in written for node in members) if not group.host else 0
+            beside += len(members) if contracts else 0
+            groups += bool(members)
+        found.append(Part(name, operators, onchip, beside, groups))
+    return found
+
+
+def _written(group: GroupCode) -> list[str]:
+    """The values that a group writes to global memory."""
+    names = group.lowered.names
+    return [names[param.name] for param in group.lowered.kernel.params if param.role is Role.OUT]
+
+
+def parts_table(listed: Sequence[Part]) -> Table:
+    """A line a part."""
+    made = terminal.table(
+        "What fusion did",
+        "part",
+        "operators",
+        "in groups",
+        "beside a contraction",
+        "results kept on-chip",
+        numbers=("operators", "in groups", "beside a contraction", "results kept on-chip"),
+    )
+    for part in listed:
+        made.add_row(part.name, str(part.operators), str(part.groups), str(part.with_contraction), str(part.onchip))
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -166,8 +165,6 @@ def _strided(value: Value, array: Array, sizes: Mapping[str, int]) -> Array:
     made = np.lib.stride_tricks.as_strided(memory[first:], array.shape, steps)
     made[...] = array
     return made
-
-
 
 
 def types_of(arrays: Sequence[Array]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`autofusion COMMAND …`: takes the arguments apart, runs the command, and turns errors into one line and an exit code."""
+"""`autofusion COMMAND …`: takes the arguments apart, runs the command, turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-import autofusion
-from autofusion.cli import explain, run, terminal
+from autofusion.cli import cache, emit, env, explain, ops, partition, run, targets, terminal
 from autofusion.cli.command import Command
 from autofusion.errors import AutofusionError
+from autofusion.version import __version__
 
-COMMANDS: tuple[Command, ...] = (run.COMMAND, explain.COMMAND)
+COMMANDS: tuple[Command, ...] = (
+    run.COMMAND,
+    explain.COMMAND,
+    partition.COMMAND,
+    emit.COMMAND,
+    ops.COMMAND,
+    targets.COMMAND,
+    env.COMMAND,
+    cache.COMMAND,
+)
 FAILED, INTERRUPTED = 2, 130
 
 
@@ -29,10 +38,10 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """All commands."""
-    debug = argparse.ArgumentParser(add_help=False)
+    debug = Parser(add_help=False)
     debug.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
     made = Parser(prog="autofusion", description=autofusion.__doc__, parents=[debug], allow_abbrev=False)
-    made.add_argument("--version", action="version", version=f"autofusion {autofusion.__version__}")
+    made.add_argument("--version", action="version", version=f"autofusion {__version__}")
     commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for command in COMMANDS:
         each = commands.add_parser(

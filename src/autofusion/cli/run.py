@@ -16,6 +16,7 @@ from autofusion.cli import check, command, compare, files, groups, inputs, model
 from autofusion.cli.check import Difference
 from autofusion.cli.command import Arguments, Command
 from autofusion.dtypes import Array
+from autofusion.errors import ArgumentError
 from autofusion.graph.ir import Graph
 from autofusion.jit.explain import Explanation, explain
 from autofusion.runtime import pool
@@ -68,7 +69,7 @@ class Report:
 def run(arguments: Arguments) -> int:
     """0, or 1 where --check found an output outside its tolerance."""
     if arguments.save is not None and not arguments.save.endswith(".npz"):
-        raise api.ArgumentError(f"--save {arguments.save}: expected a name that ends in .npz")
+        raise ArgumentError(f"--save {arguments.save}: expected a name that ends in .npz")
     report = first_run(arguments)
     if arguments.check:
         report.differences = check.compare(report.graph, report.arrays, report.results, arguments.seed)
@@ -125,7 +126,7 @@ def fresh(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
 
 def measure(report: Report, arguments: Arguments) -> None:
     """Time the fused run, and op by op beside it where that is asked for."""
-    runners = [report.compiled.run]
+    runners: list[compare.Runner] = [report.compiled.run]
     if arguments.compare:
         compiled, executable = compare.unfused(report.graph, arguments.target, arguments.numerics)
         executable(fresh(report.graph, report.arrays), arguments.threads)
@@ -136,9 +137,7 @@ def measure(report: Report, arguments: Arguments) -> None:
             "gm_bytes": report.explanation.gm_bytes_unfused,
         }
         runners.append(executable)
-    times = compare.medians(
-        runners, lambda: fresh(report.graph, report.arrays), arguments.repeat, arguments.threads
-    )
+    times = compare.medians(runners, lambda: fresh(report.graph, report.arrays), arguments.repeat, arguments.threads)
     report.median_ms, report.repeat = times[0], arguments.repeat
     if arguments.compare:
         report.unfused |= {"median_ms": times[1], "ratio": times[1] / times[0] if times[0] else 1.0}
@@ -171,9 +170,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "tolerance_used": None if differences is None else max(d.share for d in differences),
         "stages_ms": report.stages,
         "sizes": dict(found.sizes),
-        "outputs": dict(
-            zip((o.name for o in report.graph.outputs), inputs.types_of(report.results), strict=True)
-        ),
+        "outputs": dict(zip((o.name for o in report.graph.outputs), inputs.types_of(report.results), strict=True)),
     }
     return data | ({"unfused": report.unfused} if report.unfused else {})
 
@@ -188,7 +185,9 @@ def show(report: Report, arguments: Arguments) -> None:
     stats = report.compiled.stats
     stages = ", ".join(f"{name} {spent:.1f}" for name, spent in report.stages.items())
     kernels = terminal.plural(stats["kernels"], "kernel")
-    rows.append(("compile", f"{terminal.milliseconds(report.compile_ms)}, {kernels}, {stats['cache_hits']} from the cache"))
+    rows.append(
+        ("compile", f"{terminal.milliseconds(report.compile_ms)}, {kernels}, {stats['cache_hits']} from the cache")
+    )
     rows.append(("stages, ms", stages))
     workers = terminal.plural(report.workers, "worker")
     rows.append(("run", f"{terminal.milliseconds(report.median_ms)}, median of {report.repeat}, {workers}"))

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH = 120  # columns where the output is no terminal
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
 PATIENCE = 0.5  # seconds before a progress bar appears
 
 
@@ -122,11 +123,8 @@ def size(count: float) -> str:
     """Bytes for people: `7.01 MiB`."""
     if count < 1024:
         return f"{count:,.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
-        count /= 1024
-        if count < 1024:
-            break
-    return f"{count:,.2f} {unit}"
+    power = min(int(math.log2(count)) // 10, len(_UNITS))
+    return f"{count / 1024**power:,.2f} {_UNITS[power - 1]}"
 
 
 def milliseconds(value: float) -> str:

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from autofusion.autofuse import partition
 from autofusion.autofuse.forms import Forms, estimate
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.dims import evaluate, symbol
 from autofusion.graph.ir import Graph
-from autofusion.jit.pipeline import Compilation
+from autofusion.jit.pipeline import Compilation, Numerics, Options
+from autofusion.kernel import lower
 from autofusion.ops import Kind
+from autofusion.target import Target
+from autofusion.tile import build as tiling
 from autofusion.tile import traffic
 
 
@@ -97,7 +101,7 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
         len(compilation.plan.launches),
         tuple(f"{n.name} ({n.op})" for g in compilation.partition.groups if g.host for n in g.nodes),
         sum(r.bytes_read + r.bytes_written for r in reports),
-        unfused_bytes(graph, known),
+        unfused_bytes(graph, compilation.target, compilation.options, known),
         compulsory_bytes(graph, known),
         known,
     )
@@ -108,13 +112,21 @@ def estimate_symbol(name: str) -> int:
     return estimate(symbol(name))
 
 
-def unfused_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
-    """Bytes if every operator read its operands from global memory and wrote its result there."""
+def unfused_bytes(graph: Graph, target: Target, options: Options, sizes: Mapping[str, int]) -> int:
+    """Bytes if every operator were a group of its own: counted like the fused ones, from tile programs."""
     forms = Forms(graph)
+    strict = options.numerics is Numerics.STRICT
+    known: dict[str, int] = {}
     total = 0
-    for node in forms.compute_nodes():
-        values = [graph.values[name] for name in forms.of(node).reads if not _is_source(graph, name)]
-        total += sum(int(evaluate(v.bytes, sizes)) for v in (*values, node.output))
+    for group in partition.unfused(graph, target).groups:
+        if group.host:
+            continue
+        kernel = lower.lower(graph, group, target, forms, strict).kernel
+        text = str(kernel)
+        if text not in known:
+            program = tiling.build(kernel, options.schedules(kernel, target), target)
+            known[text] = traffic.gm_bytes(program, sizes).total
+        total += known[text]
     return total
 
 
@@ -122,8 +134,3 @@ def compulsory_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
     """Every input, constant and output of the graph once."""
     names = [v.name for v in graph.inputs] + [c.value.name for c in graph.constants] + [o.name for o in graph.outputs]
     return sum(int(evaluate(graph.values[name].bytes, sizes)) for name in names)
-
-
-def _is_source(graph: Graph, name: str) -> bool:
-    node = graph.producers.get(name)
-    return node is not None and node.kind is Kind.SOURCE

@@ -23,6 +23,7 @@ from autofusion.kernel.ir import Kernel
 from autofusion.kernel.lower import Lowered
 from autofusion.kernel.schedule import Schedule
 from autofusion.ops import Kind
+from autofusion.ops.library import LIBRARY
 from autofusion.passes import pipeline as passes
 from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
@@ -232,6 +233,7 @@ def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Tar
             "kernel": str(kernel),
             "schedule": str(chosen),
             "symbols": ",".join(symbols),
+            "library": "\n".join(LIBRARY.get(s.library).source for s in kernel.statements if getattr(s, "library", "")),
             "target": repr(target),
             "machine": host.identity(machine),
             "source": caching.source_hash(),

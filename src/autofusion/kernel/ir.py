@@ -124,10 +124,14 @@ class Scan:
     axes: tuple[Axis, ...]
 
 
-@ir("contract {target}:{dtype} = {left} * {right} over {axes} reduce {reduced}[[ accumulate={accumulate}]]")
+@ir(
+    "contract {target}:{dtype} = {left} * {right} over {axes} reduce {reduced}[[ accumulate={accumulate}]]"
+    "[[ library={library}]]"
+)
 @dataclass(frozen=True)
 class Contract:
-    """The sum of products along `reduced`; `accumulate` adds it to what the target holds."""
+    """The sum of products along `reduced`; `accumulate` adds it to what the target holds. `library`: the hand-tuned
+    kernel that computes it."""
 
     target: Access
     dtype: DType
@@ -136,6 +140,7 @@ class Contract:
     axes: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
     accumulate: bool = False
+    library: str = ""
 
 
 @ir("gather {target}:{dtype} = {source} axis={axis} at {position} extent={extent} over {axes}[[ ordinal={ordinal}]]")

@@ -170,7 +170,8 @@ class _Lowering:
             return ir.Scan(target, dtype, node.row.fold, reads[0], str(renamed[region.scanned]), axes)
         if node.kind is Kind.CONTRACT:
             left, right = (self._in_storage(read, (*axes, *reduced)) for read in reads)
-            return ir.Contract(target, dtype, left, right, axes, reduced)
+            tuned = self.space.library(node)
+            return ir.Contract(target, dtype, left, right, axes, reduced, library=tuned.name if tuned else "")
         if node.kind is Kind.GATHER:
             source, position = reads
             axis = region.operands[0].gathered

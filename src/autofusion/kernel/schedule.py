@@ -13,7 +13,20 @@ from autofusion import text
 from autofusion.dims import Dim, Expr, evaluate, product, range_of, symbols
 from autofusion.dtypes import DType
 from autofusion.errors import FormatError
-from autofusion.kernel.ir import Access, Axis, Contract, Copy, Fold, Kernel, Role, Scan, Statement, operands_of, reduced_of
+from autofusion.kernel.ir import (
+    Access,
+    Axis,
+    Contract,
+    Copy,
+    Fold,
+    Kernel,
+    Role,
+    Scan,
+    Statement,
+    operands_of,
+    reduced_of,
+)
+from autofusion.kinds import Kind
 from autofusion.ops import Kind
 from autofusion.target import Target, Unit
 from autofusion.text import ir

@@ -11,8 +11,9 @@ import numpy as np
 from autofusion import dtypes
 from autofusion.dtypes import Array, DType
 from autofusion.errors import DTypeError
+from autofusion.kinds import Kind
 from autofusion.ops.rules import attribute, boolean, broadcast, same
-from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Kind, Op
+from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Op
 
 NUMBERS = tuple(t for t in DType if t is not DType.BOOL)
 FLOATS = dtypes.FLOATS
@@ -71,7 +72,8 @@ def _remainder_lower(F: Builder, a: Any, b: Any, attrs: Attrs) -> Any:
         return F.int_remainder(a, b)
     remainder = F.fmod(a, b)
     wrong_sign = F.logical_and(F.ne(remainder, 0.0), F.ne(F.lt(b, 0.0), F.lt(remainder, 0.0)))
-    return F.where(wrong_sign, F.add(remainder, b), remainder)
+    zero = F.where(F.lt(b, 0.0), F.scalar(-0.0, F.type_of(b).dtype), 0.0)  # of the divisor's sign too
+    return F.where(F.eq(remainder, 0.0), zero, F.where(wrong_sign, F.add(remainder, b), remainder))
 
 
 elementwise("add", 2, np.add, doc="a + b; integers wrap", dtypes=NUMBERS)

@@ -11,10 +11,11 @@ from autofusion import dtypes
 from autofusion.dims import Dim, Shape, maximum, product
 from autofusion.dtypes import Array, DType
 from autofusion.errors import GraphError, ShapeError
+from autofusion.kinds import Kind
 from autofusion.ops.elementwise import FLOATS
 from autofusion.ops.folds import FOLDS
 from autofusion.ops.rules import axes_of, axis_of, reduced, same, unchanged
-from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Kind, Op
+from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Op
 
 
 def _wide_sum(types: list[DType], attrs: Attrs) -> DType:

@@ -8,7 +8,8 @@ import numpy as np
 
 from autofusion import dtypes
 from autofusion.dtypes import Array
-from autofusion.ops.table import TABLE, Attrs, Kind, Op, TensorType
+from autofusion.kinds import Kind
+from autofusion.ops.table import TABLE, Attrs, Op, TensorType
 
 
 def apply(op: Op, arrays: list[Array], attrs: Attrs) -> Array:

@@ -11,9 +11,10 @@ from autofusion import dims
 from autofusion.dims import Bounds, Dim, Expr, Shape, at_least, floordiv, modulo, product, require_equal, show_shape
 from autofusion.dtypes import Array, DType
 from autofusion.errors import DTypeError, ExecutionError, GraphError, IndexOutOfRange, ShapeError
+from autofusion.kinds import Kind
 from autofusion.ops.elementwise import NUMBERS, cast_values
 from autofusion.ops.rules import attribute, axis_of, broadcast, first, same
-from autofusion.ops.table import REQUIRED, TABLE, Attrs, Kind, Op
+from autofusion.ops.table import REQUIRED, TABLE, Attrs, Op
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from autofusion.dims import Bounds, Dim, Expr, Shape
@@ -14,24 +14,6 @@ from autofusion.errors import DTypeError, GraphError
 
 Attr: TypeAlias = bool | int | float | str | DType | Expr | tuple[Dim, ...] | None
 Attrs: TypeAlias = Mapping[str, Any]
-
-
-class Kind(StrEnum):
-    """How an operator's output elements depend on its input elements. Fusion asks for the kind, never for the name."""
-
-    SOURCE = "source"  # no tensor input
-    ELEMENTWISE = "elementwise"  # out[i] from in[i], inputs broadcast
-    BROADCAST = "broadcast"  # a view that repeats elements
-    REDUCE = "reduce"  # folds whole axes
-    SCAN = "scan"  # a running fold along one axis
-    WINDOW = "window"  # folds a neighbourhood
-    VIEW = "view"  # out[i] = in[f(i)], f an index expression
-    JOIN = "join"  # inputs are placed into regions of the output
-    GATHER = "gather"  # out[i] = in[index[i]]
-    SCATTER = "scatter"  # out[index[i]] = in[i]
-    CONTRACT = "contract"  # sum of products over shared axes
-    COMM = "comm"  # talks to other devices
-    OPAQUE = "opaque"  # known by its reference alone
 
 
 class Missing(Enum):

@@ -244,8 +244,8 @@ def _store(array: Array, index: tuple[Dim, ...], grid: _Grid, values: Array) -> 
             if extent > 1:
                 raise ExecutionError(f"the target does not depend on axis {grid.names[position]}")
             values = values.take(0, axis=position)
-    ranks = np.argsort(np.argsort(order)) if order else []
-    array[keys] = values.transpose([int(r) for r in ranks]) if order else values
+    ranks = [sorted(order).index(position) for position in order]
+    array[keys] = values.transpose(ranks) if ranks else values
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------------
@@ -455,8 +455,9 @@ class _Machine:
         at = np.broadcast_to(self.read(line.position, grid, core).astype(np.int64), grid.shape)
         bad = (at < -extent) | (at >= extent)
         if bad.any():
-            position = int(np.flatnonzero(bad)[0])
-            raise IndexOutOfRange(f"index {at.flat[position]} at position {position} is outside axis of {extent}")
+            first = int(np.flatnonzero(bad)[0])
+            position = int(np.broadcast_to(grid.value(line.ordinal), grid.shape).flat[first])
+            raise IndexOutOfRange(f"index {at.flat[first]} at position {position} is outside axis of {extent}")
         index: list[Any] = list(line.source.index)
         index[line.axis] = np.where(at < 0, at + extent, at)
         values = source[grid.positions(index, source.shape)] if grid.points else np.empty(grid.shape, source.dtype)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from autofusion.dims import Dim, coefficient_of
 from autofusion.kernel.ir import Axis, Contract
+from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, V, vector
@@ -86,6 +87,8 @@ def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V
     """Write a contraction; False where it has no shape for register tiles and must be written as a fold."""
     if any(a.extent == 0 for a in statement.axes):
         return True  # no element to write
+    if statement.library and _call_library(e, memory, statement, values):
+        return True
     shape = _classify(memory, statement)
     if shape is None:
         return False
@@ -93,6 +96,42 @@ def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V
     if few and shape.step(shape.right, shape.columns) != 1:
         return False  # dot products along the contiguous depth are better than gathered columns
     _Kernel(e, memory, statement, shape, dict(values), target).emit()
+    return True
+
+
+def _call_library(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V]) -> bool:
+    """Call a hand-tuned kernel on the tile; False where an operand is not addressed linearly."""
+    refs = [memory.ref(a) for a in (statement.left, statement.right, statement.target)]
+    axes = [*statement.axes, *statement.reduced]
+    steps = {a.name: [coefficient_of(r.offset, a.name) for r in refs] for a in axes}
+    if any(step is None for found in steps.values() for step in found) or len(statement.reduced) != 1:
+        return False
+    depth = statement.reduced[0]
+    rows = [a for a in statement.axes if a.extent != 1 and steps[a.name][0] != 0 and steps[a.name][1] == 0]
+    columns = [a for a in statement.axes if a.extent != 1 and steps[a.name][1] != 0 and steps[a.name][0] == 0]
+    row, column = (rows or [None])[-1], (columns or [None])[-1]
+    at = dict(values)
+    tuned = LIBRARY.get(statement.library)
+    e.module.globals[tuned.name] = tuned.source
+    with ExitStack() as stack:
+        for axis in statement.axes:
+            if axis is not row and axis is not column:
+                end = emit_dim(e, axis.extent, at)
+                at[axis.name] = stack.enter_context(e.loop(e.i64(0), end, e.i64(1)))
+        at |= {a.name: e.i64(0) for a in (row, column, depth) if a is not None}
+
+        def step(operand: int, axis: Axis | None) -> V:
+            found = steps[axis.name][operand] if axis is not None else 0
+            return emit_dim(e, found if found is not None else 0, values)
+
+        def extent(axis: Axis | None) -> V:
+            return emit_dim(e, axis.extent, values) if axis is not None else e.i64(1)
+
+        left, right, goal = (e.gep(r.base, emit_dim(e, r.offset, at), MEMORY[r.dtype]) for r in refs)
+        arguments = [left, step(0, row), step(0, depth), right, step(1, depth), step(1, column)]
+        arguments += [goal, step(2, row), step(2, column), extent(row), extent(column), extent(depth)]
+        arguments.append(e.i64(int(statement.accumulate)))
+        e.line(f"call void @{tuned.name}({', '.join(map(str, arguments))})")
     return True
 
 

@@ -82,7 +82,10 @@ class Module:
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
 
     def text(self) -> str:
-        parts = [*sorted(self.globals.values()), *self.functions, *sorted(self.declarations.values())]
+        given = "\n".join(sorted(self.globals.values()))
+        known = {line.partition("@")[2].partition("(")[0] for line in given.splitlines() if line.startswith("declare")}
+        declared = [text for name, text in self.declarations.items() if name not in known]
+        parts = [given, *self.functions, *sorted(declared)]
         return "\n".join(parts) + "\n"
 
 

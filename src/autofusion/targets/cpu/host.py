@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
-
 import llvmlite.binding as llvm
 
 from autofusion.errors import TargetError
