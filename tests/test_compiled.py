@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from oracle import assert_bits, assert_close, edges_of, error_scale, random_array
 
-from autofusion import api
+from autofusion import api, dtypes
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ShapeError
 from autofusion.graph import evaluate
@@ -179,7 +179,7 @@ def test_nan_passes_at_every_position(name: str, dtype: DType) -> None:
         holed[position] = np.nan
         for operands in ((holed, ones), (ones, holed)):
             found = np.isnan(run(*operands).astype(np.float64))
-            assert found.tolist() == (np.isnan(holed.astype(np.float64)).tolist() if found.ndim and found.size > 1 else [True] if found.ndim else True)
+            assert found.sum() == 1 and (found.size == 1 or found[position])
 
 
 # -- broadcasting: operands of every pattern of ones -----------------------------------------------------------------------
@@ -232,7 +232,7 @@ def moderate(dtype: DType) -> Array:
 def fold_values(dtype: DType, inputs: Sequence[Value]) -> Iterator[list[Array]]:
     """Ordinary values; then each edge value in turn at places of its own; then edge values alone."""
     rng = np.random.default_rng(11)
-    yield [random_array(rng, dtype, v.shape, (-1.5, 1.5)) for v in inputs]
+    yield [signed(rng, random_array(rng, dtype, v.shape, (0.7, 1.4))) for v in inputs]
     for number, edge in enumerate(moderate(dtype)):
         arrays = [random_array(rng, dtype, v.shape, (0.5, 1.5)) for v in inputs]
         if arrays[0].size:
@@ -240,6 +240,13 @@ def fold_values(dtype: DType, inputs: Sequence[Value]) -> Iterator[list[Array]]:
         yield arrays
     if not dtype.is_float:
         yield [rng.choice(edges_of(dtype), v.shape).astype(dtype.numpy) for v in inputs]
+
+
+def signed(rng: np.random.Generator, values: Array) -> Array:
+    """The values with random signs: sums cancel, products neither overflow nor underflow."""
+    if not dtypes.of(values).is_signed:
+        return values
+    return np.asarray(np.where(rng.random(values.shape) < 0.5, values, -values))
 
 
 @pytest.mark.parametrize("dtype", DType)
@@ -364,10 +371,6 @@ def test_matmul(dtype: DType) -> None:
         yield [np.where(rng.random(a.shape) < 0.01, rng.choice(moderate(dtype), a.shape), a) for a in arrays]
 
     batch.check(draws(), modes(dtype))
-
-
-class _Transposed(Op):
-    pass
 
 
 def _product(a: Array, b: Array) -> Array:

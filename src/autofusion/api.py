@@ -160,7 +160,7 @@ def as_array(value: Any) -> Array:
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     array = np.asarray(value)
-    if array.dtype == object:
+    if array.dtype.kind not in "biuf":
         raise ArgumentError(f"an argument of type {type(value).__name__}: expected an array or anything with __dlpack__")
     return array
 

@@ -25,6 +25,7 @@ COMMANDS: tuple[Command, ...] = (
     env.COMMAND,
     cache.COMMAND,
 )
+DESCRIPTION = "Fuses tensor operators automatically and runs the result in one launch."
 FAILED, INTERRUPTED = 2, 130
 
 
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     """All commands."""
     debug = Parser(add_help=False)
     debug.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
-    made = Parser(prog="autofusion", description=autofusion.__doc__, parents=[debug], allow_abbrev=False)
+    made = Parser(prog="autofusion", description=DESCRIPTION, parents=[debug], allow_abbrev=False)
     made.add_argument("--version", action="version", version=f"autofusion {__version__}")
     commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for command in COMMANDS:

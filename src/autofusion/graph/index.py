@@ -187,7 +187,21 @@ def _source(graph: Graph, node: Node) -> tuple[Region, ...]:
     return (Region(axes, (), tuple(_iterate(node.output.shape, axes))),)
 
 
+def _opaque(graph: Graph, node: Node) -> tuple[Region, ...]:
+    """Any element of the output may need any element of the inputs."""
+    axes: dict[str, Dim] = {}
+    index = _iterate(node.output.shape, axes)
+    reads = []
+    for name in node.inputs:
+        value, source = see_through(graph, name, [0] * len(graph.values[name].shape), {})
+        reads.append(Operand(value, source))
+    return (Region(axes, tuple(reads), tuple(index)),)
+
+
 _FORMS = {
+    Kind.OPAQUE: _opaque,
+    Kind.WINDOW: _opaque,
+    Kind.SCATTER: _opaque,
     Kind.SOURCE: _source,
     Kind.ELEMENTWISE: _elementwise,
     Kind.REDUCE: _reduce,

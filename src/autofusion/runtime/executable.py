@@ -130,9 +130,16 @@ class Executable:
                 raise IndexOutOfRange(f"{operator}: index at position {failed[1]} is out of range")
 
     def _host(self, call: HostCall, values: dict[str, Array], sizes: dict[str, int]) -> None:
-        result = run_node(self._nodes[call.operator], [values[name] for name in call.inputs], sizes)
-        values[call.output][...] = result
+        node = self._nodes[call.operator]
+        values[call.output][...] = run_node(node, [self._value(name, values, sizes) for name in node.inputs], sizes)
         self.counts.fallbacks += 1
+
+    def _value(self, name: str, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
+        """A stored value, or a view or source made of stored ones."""
+        if name in values:
+            return values[name]
+        node = self._nodes[name]
+        return run_node(node, [self._value(each, values, sizes) for each in node.inputs], sizes)
 
     # -- arguments and memory ----------------------------------------------------------------------------------------------
     def _fit(self, value: Any, array: Any) -> Array:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofusion import dims
+from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup
 from autofusion.dims import Dim
-from autofusion.graph.ir import Graph
+from autofusion.graph.ir import Graph, Node
+from autofusion.kinds import Kind
 from autofusion.superkernel.plan import (
     Call,
     Check,
@@ -54,7 +56,7 @@ def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
     for segment in segments:
         if isinstance(segment, FusionGroup):
             node = segment.nodes[0]
-            lines.append(HostCall(node.name, node.inputs, node.name))
+            lines.append(HostCall(node.name, _stored(graph, node), node.name))
         else:
             lines.append(_launch(segment, checks))
     partials = {s.name: s for g in groups if isinstance(g, KernelCall) for s in g.workspace}
@@ -63,6 +65,12 @@ def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
     plan = Plan(graph.name, workspace, graph.symbols, (*storages, *checks, *lines, *writes))
     verify(plan)
     return plan
+
+
+def _stored(graph: Graph, node: Node) -> tuple[str, ...]:
+    """The storages behind a node's inputs: the host makes views and sources itself."""
+    reads = Forms(graph).of(node).reads
+    return tuple(n for n in reads if n not in graph.producers or graph.producers[n].kind is not Kind.SOURCE)
 
 
 def _launch(calls: Sequence[KernelCall], checks: list[Check]) -> Launch:
