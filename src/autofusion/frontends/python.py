@@ -101,8 +101,8 @@ def _spec(name: str, array: Any, dynamic: Dynamic | None, strided: bool = False)
 
 
 def element_strides(array: Any) -> tuple[int, ...] | None:
-    """Strides in elements; None for row-major arrays."""
-    if array.flags.c_contiguous or array.size <= 1:
+    """Strides in elements; None for row-major arrays, and for those that a call copies: strides of broken elements."""
+    if array.flags.c_contiguous or array.size <= 1 or any(s % array.itemsize for s in array.strides):
         return None
     return tuple(s // array.itemsize for s in array.strides)
 
@@ -126,7 +126,7 @@ class Jit:
         functools.update_wrapper(self, self.function)
 
     def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
-        arrays = [_usable(api.as_array(a)) for a in arguments]
+        arrays = [api.as_array(a) for a in arguments]
         return self.specialise(arrays)(*arrays, threads=threads)
 
     def specialise(self, arrays: Sequence[Any]) -> Function:
@@ -172,12 +172,6 @@ class Jit:
     def save(self, path: str | Path) -> None:
         """The variant compiled last."""
         self._only().save(path)
-
-
-def _usable(array: Any) -> Any:
-    """The array, or a copy where its memory cannot be read element by element in place."""
-    odd = any(s % array.itemsize for s in array.strides)
-    return np.ascontiguousarray(array) if odd or not array.flags.aligned else array
 
 
 def _difference(specs: list[tuple[Any, ...]], old: Any, new: Any) -> str:

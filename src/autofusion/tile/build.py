@@ -560,11 +560,11 @@ class _Builder:
         inner, reduced = block, statement.reduced
         shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
         if reduced:
-            inner = self._deepened(reduced[0], min(depth, _int(reduced[0].extent, depth)))
+            inner = self._deepened(reduced[0], _within(depth, reduced[0]))
         operands = []
         for operand, space in ((statement.left, self.cube.left), (statement.right, self.cube.right)):
             operands.append(self._block_operand(statement, operand, space, sizes, shift, inner))
-        size = min(depth, _int(reduced[0].extent, depth)) if reduced else 1
+        size = _within(depth, reduced[0]) if reduced else 1
         folded = tuple(Axis(a.name, self._depth_extent(a, size)) for a in reduced)
         line = replace(
             statement, target=target, left=operands[0], right=operands[1], axes=axes, reduced=folded, accumulate=True
@@ -588,12 +588,13 @@ class _Builder:
         block: _Block,
     ) -> Access:
         route = self.target.route(GM, space)
-        if route is None or operand.name not in self.params:
+        literal = self._literal_behind(operand)
+        if route is None or (operand.name not in self.params and literal is None):
             raise TargetError(f"{self.target.name} has no path for operand {operand.name} to {space}")
         depth = {a.name for a in statement.reduced}
         used = {n for i in operand.index for n in symbols(i)}
         own = [a for a in (*statement.axes, *statement.reduced) if a.name in used]
-        size = {a.name: min(self.schedule.block[2], _int(a.extent, self.schedule.block[2])) for a in statement.reduced}
+        size = {a.name: _within(self.schedule.block[2], a) for a in statement.reduced}
         shape = tuple(size[a.name] if a.name in depth else sizes[a.name] for a in own)
         axes = tuple(
             Axis(
@@ -606,6 +607,11 @@ class _Builder:
         moved = dict(shift) | {n: sym(f"{n}_o") + sym(n) for n in depth}
         for name in self.outer:
             moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
+        if literal is not None:
+            value = substitute(literal.value, moved) if isinstance(literal.value, Expr) else literal.value
+            target = Access(self.buffer(literal.dtype, shape, space), index)
+            block.lines.append(Copy(target, Literal(literal.dtype, value), axes))  # type: ignore[arg-type]
+            return target
         source = Access(operand.name, tuple(substitute(i, moved) for i in operand.index))
         dtype = self.params[operand.name].dtype
         for stop in route[1:]:
@@ -613,6 +619,13 @@ class _Builder:
             block.lines.append(Copy(Access(name, index), source, axes))
             source = Access(name, index)
         return source
+
+    def _literal_behind(self, operand: Access) -> Literal | None:
+        """The literal that a value holds everywhere; None for other values and for parameters."""
+        made = self.analysis.definitions.get(operand.name, [None])[0]
+        if isinstance(made, Map) and made.op == "copy" and isinstance(made.operands[0], Literal):
+            return made.operands[0]
+        return None
 
     def _collect_block(self, statement: Contract, sizes: dict[str, int], block: _Block) -> None:
         ring = self._ring(statement, sizes)
@@ -622,6 +635,11 @@ class _Builder:
         shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
         target = Access(value, tuple(substitute(i, shift) for i in statement.target.index))
         block.lines.append(Copy(target, Access(slot, statement.target.index), self._inside(statement, sizes)))
+
+
+def _within(size: int, axis: Axis) -> int:
+    """A block size no longer than the axis, and never nothing."""
+    return max(1, min(size, _int(axis.extent, size)))
 
 
 def _int(extent: Dim, otherwise: int) -> int:

@@ -440,9 +440,9 @@ class _Machine:
     def _factor(
         self, access: Access, line: Contract, scalars: Mapping[str, int], core: _Core
     ) -> tuple[Array, list[str]]:
-        """An operand over the axes that it uses, in double precision, and these axes' names."""
+        """An operand over the axes that it uses and the depth, in double precision, and these axes' names."""
         used = {name for index in access.index for name in dims.symbols(index)}
-        axes = [a for a in (*line.axes, *line.reduced) if a.name in used]
+        axes = [*(a for a in line.axes if a.name in used), *line.reduced]
         grid = _Grid(axes, scalars)
         values = np.broadcast_to(self.read(access, grid, core), grid.shape)
         wide = np.float64 if line.dtype.is_float else line.dtype.numpy
@@ -496,9 +496,6 @@ def _products(left: tuple[Array, list[str]], right: tuple[Array, list[str]], lin
     rows = [n for n in grid.names if n in in_a and n not in in_b]
     columns = [n for n in grid.names if n in in_b and n not in in_a]
     depth = [x.name for x in reduced_of(line)]
-    for name in depth:  # a depth axis that only one operand has is a sum over that operand
-        if name not in in_a or name not in in_b:
-            raise ExecutionError(f"both operands of a contraction need its depth axis {name}")
     extents = dict(zip(in_a, a.shape, strict=True)) | dict(zip(in_b, b.shape, strict=True))
 
     def shaped(values: Array, names: list[str], *groups: list[str]) -> Array:
