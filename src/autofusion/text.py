@@ -342,6 +342,22 @@ def children(node: Any) -> Iterator[Any]:
                 yield item
 
 
+def map_dims(node: T, change: Callable[[dims.Expr], dims.Dim]) -> T:
+    """The same node with `change` applied to every expression in it."""
+
+    def visit(value: Any) -> Any:
+        if isinstance(value, dims.Expr):
+            return change(value)
+        if isinstance(value, tuple):
+            return tuple(visit(item) for item in value)
+        if dataclasses.is_dataclass(value) and hasattr(value, "_template"):
+            changed = {f.name: visit(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return dataclasses.replace(value, **changed)  # type: ignore[type-var]
+        return value
+
+    return typing.cast(T, visit(node))
+
+
 def walk(node: Any) -> Iterator[Any]:
     """The node and all below it, in text order."""
     yield node

@@ -321,11 +321,10 @@ def runs_on_host(target: Target, node: Node) -> bool:
 
 def _slots(space: Space, merge: Merge) -> Verdict | None:
     """A hand-tuned kernel fuses with its producers and its consumers only through the slots that it has."""
-    inside = {n.name for n in merge.nodes}
     tuned = space.library(merge.form.node)
     for value in merge.form.reads:
         producer = space.forms.producer(value)
-        if producer is None or producer.name not in inside:
+        if producer is None or producer.name not in merge:
             continue
         if tuned is not None and not tuned.prologue:
             return _verdict(merge, Code.LIBRARY, f"library kernel {tuned.name} has no prologue slot")

@@ -90,7 +90,7 @@ def verdicts(title: str, listed: Sequence[Verdict]) -> Table:
     """A line a verdict."""
     made = terminal.table(title, "code", "producer → consumer", "why", "numbers", wide=("producer → consumer", "why"))
     for verdict in listed:
-        numbers = ", ".join(f"{name} {value:g}" for name, value in verdict.numbers)
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in verdict.numbers)
         made.add_row(verdict.code.value, f"{verdict.producer} → {verdict.consumer}", verdict.text, numbers)
     return made
 

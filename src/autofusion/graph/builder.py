@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from autofusion import dtypes
-from autofusion.dims import Dim, Expr, Shape, collect_guards
+from autofusion.dims import Dim, Expr, Shape, collect_guards, symbols
 from autofusion.dtypes import Array, DType
 from autofusion.errors import GraphError
 from autofusion.graph.ir import Attribute, Constant, Graph, Guard, Input, Node, Output, Value, digest_of
 from autofusion.ops import TABLE, TensorType
+
+RESERVED = re.compile(r"[or]\d+")  # what index forms call their axes
 
 
 class GraphBuilder:
@@ -41,6 +44,9 @@ class GraphBuilder:
         """Raises GraphError where the name is taken."""
         if name in self.names:
             raise GraphError(f"input {name!r}: the name is taken")
+        for symbol in sorted(set().union(*(symbols(d) for d in (*shape, *(strides or ()))))):
+            if RESERVED.fullmatch(symbol):
+                raise GraphError(f"input {name!r}: dimension {symbol!r} is a name kept for axes; choose another")
         value = Value(self.unique(name), dtype, shape, strides)
         self.body.append(Input(value))
         return value

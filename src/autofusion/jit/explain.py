@@ -11,7 +11,7 @@ from autofusion.autofuse.forms import Forms, estimate
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.dims import evaluate, symbol
 from autofusion.graph.ir import Graph
-from autofusion.jit.pipeline import Compilation, Numerics, Options
+from autofusion.jit.pipeline import Compilation, canonical_symbols, Numerics, Options
 from autofusion.kernel import lower
 from autofusion.ops import Kind
 from autofusion.target import Target
@@ -79,6 +79,7 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
     """The explanation of a compile; symbols without a size count as the estimate that ranking uses."""
     graph = compilation.graph
     known = {name: estimate_symbol(name) for name in graph.symbols} | dict(sizes or {})
+    inside = {short: known[name] for name, short in canonical_symbols(graph).items()}
     reports = []
     codes = {g.group.name: g for g in compilation.groups}
     for group in compilation.partition.groups:
@@ -87,7 +88,7 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
             reports.append(GroupReport(group.name, operators, True, "", "", 0, 0))
             continue
         code = codes[group.name]
-        moved = traffic.gm_bytes(code.program, known)
+        moved = traffic.gm_bytes(code.program, inside)
         kernel = compilation.codes[code.code].name
         reports.append(
             GroupReport(group.name, operators, False, kernel, str(code.schedule), moved.read, moved.written)

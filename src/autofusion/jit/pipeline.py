@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import TypeVar
 
+from autofusion import dims, text
 from autofusion.autofuse import improve, partition
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup, Partition
@@ -35,6 +37,9 @@ from autofusion.targets.cpu import host, llvm, render
 from autofusion.tile import build as tiling
 from autofusion.tile import ir as tile_ir
 from autofusion.tile.ir import Program
+
+
+T = TypeVar("T")
 
 
 class Numerics(StrEnum):
@@ -159,6 +164,7 @@ class _Compiler:
             graph = passes.run(self.source)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
         self.graph, self.forms = graph, Forms(graph)
+        self.symbols = tuple(canonical_symbols(graph).values())
         with self.clock.stage("autofuse"):
             groups = partition_graph(graph, self.target, self.options.fuse, self.forms)
         device = [g for g in groups.groups if not g.host]
@@ -181,8 +187,9 @@ class _Compiler:
         with self.clock.stage("lower"):
             strict = self.options.numerics is Numerics.STRICT
             lowered = lower.lower(self.graph, group, self.target, self.forms, strict)
+            lowered = replace(lowered, kernel=renamed(lowered.kernel, canonical_symbols(self.graph)))
             chosen = self.options.schedules(lowered.kernel, self.target)
-            key = _key(lowered.kernel, chosen, self.graph.symbols, self.target, self.machine)
+            key = _key(lowered.kernel, chosen, self.symbols, self.target, self.machine)
             if key in self.codes:
                 return GroupCode(group, lowered, chosen, self.codes[key].program, key)
             self.dump.write("kernel", str(lowered.kernel), name)
@@ -204,7 +211,7 @@ class _Compiler:
     def _generate(self, code: Code, key: str, overrides: int) -> None:
         """LLVM text and object code; an edited stage never meets the cache."""
         with self.clock.stage("codegen"):
-            rendered = render.render(code.program, self.target, "kernel", self.graph.symbols)
+            rendered = render.render(code.program, self.target, "kernel", self.symbols)
             code.functions, code.scratch = rendered.functions, rendered.scratch
             code.text = self.dump.through("llvm", rendered.text, str, code.name)
         with self.clock.stage("build"):
@@ -217,6 +224,19 @@ class _Compiler:
 
 def _object(code: Code, machine: host.Machine) -> bytes:
     return llvm.compile_object(code.text, machine)
+
+
+def canonical_symbols(graph: Graph) -> dict[str, str]:
+    """A graph's open dimensions by the names that its kernels have for them: no name of a user's meets one of ours."""
+    return {name: f"s{number}" for number, name in enumerate(graph.symbols)}
+
+
+def renamed(node: T, names: Mapping[str, str]) -> T:
+    """A kernel with its symbols renamed."""
+    if not names:
+        return node
+    values: dict[str, Dim] = {old: dims.symbol(new) for old, new in names.items()}
+    return text.map_dims(node, lambda dim: dims.substitute(dim, values))
 
 
 def _check_world(graph: Graph) -> None:
@@ -252,13 +272,18 @@ def _plan(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mapping
         compiled = codes[code.code]
         names = code.lowered.names
         written = [names[p.name] for p in code.lowered.kernel.params if p.role == "out"]
-        chunks = tuple(step.bodies[0].body[0].count for step in code.program.steps)
+        back: dict[str, Dim] = {short: dims.symbol(name) for name, short in canonical_symbols(graph).items()}
+        chunks = tuple(dims.substitute(step.bodies[0].body[0].count, back) for step in code.program.steps)
+        scratch = dims.substitute(compiled.scratch, back)
         checks = tuple(names.get(target, target) for target in render.checks(code.program))
         partials = tuple(
-            Storage(f"{group.name}.{b.name}", b.dtype, b.shape, Place.WORKSPACE) for b in code.program.workspace
+            Storage(
+                f"{group.name}.{b.name}", b.dtype, tuple(dims.substitute(d, back) for d in b.shape), Place.WORKSPACE
+            )
+            for b in code.program.workspace
         )
         call = KernelCall(
-            group, compiled.name, code.lowered.arguments, tuple(written), chunks, compiled.scratch, checks, partials
+            group, compiled.name, code.lowered.arguments, tuple(written), chunks, scratch, checks, partials
         )
         calls.append(call)
     return packing.build(graph, calls)

@@ -179,10 +179,17 @@ class Analysis:
                 size *= self._span(name, position, tiles)
             yield name, size
 
+    def extent_in(self, axis: str, tiles: dict[str, int]) -> int:
+        """The extent of an axis in a tile: what buffers are made for, so an open extent counts as its whole tile."""
+        extent = self.extents[axis]
+        if isinstance(extent, int):
+            return min(tiles.get(axis, extent), extent)
+        return tiles.get(axis, estimate(extent))
+
     def _span(self, name: str, position: int, tiles: dict[str, int]) -> int:
         axis = self.value_axis(name, position)
         if axis is not None:
-            return min(tiles.get(axis, 1 << 62), estimate(self.extents[axis]))
+            return self.extent_in(axis, tiles)
         spans = [range_of(d.target.index[position], self.extents)[1] for d in self.definitions[name]]
         return max(estimate(s) + 1 if s is not None else 1 for s in spans)
 
@@ -212,7 +219,7 @@ class Analysis:
         size = next(p.dtype.size for p in self.kernel.params if p.name == operand.name)
         names = {n for index in operand.index for n in symbols(index)} & set(self.extents)
         for name in names:
-            size *= min(tiles.get(name, 1 << 62), estimate(self.extents[name]))
+            size *= self.extent_in(name, tiles)
         return size
 
 
@@ -365,7 +372,7 @@ def _tiles(analysis: Analysis, tiles: dict[str, int]) -> int:
 def _sides(analysis: Analysis, statement: Contract, tiles: dict[str, int]) -> tuple[int, int]:
     """Rows and columns of a tile of a contraction's result."""
     spans = [
-        min(tiles.get(str(i), 1 << 62), estimate(analysis.extents[str(i)])) if isinstance(i, Expr) else 1
+        analysis.extent_in(str(i), tiles) if isinstance(i, Expr) else 1
         for i in statement.target.index[-2:]
     ]
     return (1, 1, *spans)[-2], (1, *spans)[-1]

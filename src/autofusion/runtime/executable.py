@@ -79,18 +79,24 @@ class Executable:
     def _sized_table(self, number: int, launch: Launch, sizes: Mapping[str, int]) -> Any:
         """The table for these sizes; the last ones are kept."""
         key = (number, tuple(sizes.values()))
-        if key not in self._sized:
+        found = self._sized.get(key)
+        if found is None:
             if len(self._sized) >= 64:
-                self._sized.clear()
-            self._sized[key] = self._table(launch, sizes)
-        return self._sized[key]
+                self._sized.clear()  # by another thread, perhaps, between any two lines here
+            found = self._sized[key] = self._table(launch, sizes)
+        return found
 
     # -- one call ---------------------------------------------------------------------------------------------------------
     def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
         """Run on arrays in the order of the graph's inputs; new arrays in the order of its outputs.
 
-        Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index.
+        Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index; arguments are
+        then as they were: those that the graph writes are written last, in the caller's own memory.
         """
+        given = {value.name: array for value, array in zip(self.inputs, arrays, strict=True)}
+        for write in self.plan.writes:
+            if not given[write.argument].flags.writeable:
+                raise ArgumentError(f"{write.argument}: the array is read-only, and the graph writes it")
         arrays = [self._fit(value, array) for value, array in zip(self.inputs, arrays, strict=True)]
         sizes = bind_symbols(self.inputs, [a.shape for a in arrays], self.graph.guards)
         values: dict[str, Array] = {v.name: a for v, a in zip(self.inputs, arrays, strict=True)}
@@ -105,8 +111,9 @@ class Executable:
             with self._lock:
                 self._spare.append(workspace)
         for write in self.plan.writes:
-            np.copyto(values[write.argument], values[write.storage])
-        self.counts.calls += 1
+            np.copyto(given[write.argument], values[write.storage])
+        with self._lock:
+            self.counts.calls += 1
         return [values[output.name] for output in self.graph.outputs]
 
     def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int) -> None:
@@ -124,7 +131,8 @@ class Executable:
             counts = np.array([int(evaluate(c, sizes)) for c in chunks], np.int64)
             table = np.array(pointers + checks, np.uint64)
             failed = native.launch(table, symbols, counts, workers)
-            self.counts.launches += 1
+            with self._lock:
+                self.counts.launches += 1
             if failed is not None:
                 operator = self.plan.checks[failed[0]]
                 raise IndexOutOfRange(f"{operator}: index at position {failed[1]} is out of range")
@@ -132,7 +140,8 @@ class Executable:
     def _host(self, call: HostCall, values: dict[str, Array], sizes: dict[str, int]) -> None:
         node = self._nodes[call.operator]
         values[call.output][...] = run_node(node, [self._value(name, values, sizes) for name in node.inputs], sizes)
-        self.counts.fallbacks += 1
+        with self._lock:
+            self.counts.fallbacks += 1
 
     def _value(self, name: str, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
         """A stored value, or a view or source made of stored ones."""
@@ -153,7 +162,7 @@ class Executable:
             if array.strides != wanted and array.size > 1:
                 raise ArgumentError(f"{value.name}: strides {array.strides}, compiled for {wanted} bytes")
             return array  # type: ignore[no-any-return]
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        return array if array.flags.c_contiguous else np.array(array, order="C")
 
     def _workspace(self, size: int) -> Array:
         """Scratch global memory of at least `size` bytes; freed ones are used again."""

@@ -308,7 +308,17 @@ class _Builder:
             levels[id(statement)] = level
             folds = axis in {a.name for a in reduced_of(statement)}
             ready[statement.target.name] = max(ready.get(statement.target.name, 0), level + folds)
+        self._delay_stores(axis, levels)
         return levels
+
+    def _delay_stores(self, axis: str, levels: dict[int, int]) -> None:
+        """What runs along the axis is stored in its last walk: an output may be the storage of an input, which earlier
+        walks would leave written for the later ones to read."""
+        stores = [s for s in self.kernel.statements if self._along(s, axis) and s.target.name in self.params]
+        folds = [s for s in self.kernel.statements if axis in {a.name for a in reduced_of(s)}]
+        last = max((levels[id(s)] for s in (*stores, *folds)), default=0)
+        for statement in stores:
+            levels[id(statement)] = last
 
     def _pass(
         self, level: int, levels: dict[int, int], span: tuple[Dim, Dim], chunk: _Block, block: _Block
