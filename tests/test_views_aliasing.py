@@ -249,21 +249,11 @@ def test_mutation_is_numpy_s(name: str, layout: str) -> None:
     whole = random_array(rng, DType.FLOAT32, (34, 60))
     run = af.jit(function)
     for _ in range(2):
-        x = LAYOUTS[layout](whole.copy())[:6, :8]
         y = random_array(rng, DType.FLOAT32, (6, 8))
-        found = outcome(run, x, y)
-        expected = outcome(function, *(np.array(a) for a in _fresh(whole, layout, y)))
+        found, expected = (outcome(f, LAYOUTS[layout](whole.copy())[:6, :8], y.copy()) for f in (run, function))
         for a, b in zip(found, expected, strict=True):
             assert_close(a, b, 8)
         whole += 1
-
-
-def _fresh(whole: Array, layout: str, y: Array) -> tuple[Array, Array]:
-    return LAYOUTS[layout](whole.copy())[:6, :8], _last_y(y)
-
-
-def _last_y(y: Array) -> Array:
-    return y
 
 
 def test_a_compiled_function_writes_the_caller_s_array_whatever_its_strides() -> None:

@@ -58,7 +58,7 @@ VECTOR_KINDS = (Kind.SOURCE, Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.JOIN
 class Target:
     """A machine.
 
-    `lane_bytes`: width of one vector operation. `group_limit`: operators a group may hold (keeps the walk linear).
+    `lane_bytes`: width of one vector operation. `near_bytes`: what a core reads again at no cost (a first-level cache). `group_limit`: operators a group may hold (keeps the walk linear).
     `bandwidth`: bytes per microsecond between GM and the chip, one core. `rate`: elementwise operations per microsecond,
     one core. `contract_rate`: multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds.
     `dtypes`: element types that storage may have. `computes`: the elementwise primitives that it has; None for all.
@@ -69,6 +69,7 @@ class Target:
     cores: int
     features: tuple[str, ...] = ()
     lane_bytes: int = 32
+    near_bytes: int = 32 * 1024
     group_limit: int = 256
     bandwidth: float = 20_000.0
     rate: float = 10_000.0
@@ -162,6 +163,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...
         "ascend",
         cores,
         lane_bytes=256,
+        near_bytes=ub,
         bandwidth=1.6e6 / cores / 1.0,
         rate=1.8e9 / 1e6 / 0.0206,
         contract_rate=1.8e9 / 1e6 * 16 * 16 * 16 / 2,

@@ -23,6 +23,7 @@ from autofusion.ops.library import LIBRARY, LibraryKernel
 from autofusion.target import GM, Target
 
 TILES = 16  # parts that a group is cut into at least, where its axes allow it
+PART = 16384  # elements of a long fold that are worth a part of their own
 HOST_KINDS = (Kind.OPAQUE, Kind.WINDOW, Kind.SCATTER)
 
 
@@ -287,7 +288,7 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    alone = space.tiles(space.parallel_roots([space.sink_axes(merge.form.node)]))
+    alone = group_us(space, space.share(merge.form), [space.sink_axes(merge.form.node)])[1]
     grown, joined = space.axes.grown, space.axes.joined
     space.connect(merge.form, merge)
     verdict = _capacity(space, merge, space.axes.grown != grown)
@@ -462,8 +463,9 @@ def time_of(target: Target, work: float, products: float, parallel: int) -> floa
 def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> tuple[float, int]:
     """Microseconds of a group's arithmetic, and the tiles it is cut into.
 
-    Two cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile; and
-    along those only that all operators have.
+    Three cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile;
+    along those only that all operators have; and, where that leaves cores idle, along a folded axis, whose partial states
+    one more step merges.
     """
     target = space.target
     work = sum(each for each, _ in shares.values())
@@ -471,7 +473,8 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     cut = space.parallel_roots(sinks)
     if len(shares) == 1 or all(cut <= axes for axes in shares):
         tiles = space.tiles(cut)
-        return time_of(target, work, products, tiles), tiles
+        plain = time_of(target, work, products, tiles), tiles
+        return plain if tiles >= target.cores else min(plain, _folded_cut(space, shares, work, products))
     common, again = set(cut), 0.0
     for axes, share in shares.items():
         missing = cut - axes
@@ -482,7 +485,19 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     choices = [(time_of(target, work, products, tiles) + more, tiles) for tiles, more in (
         (space.tiles(cut), again), (space.tiles(common), 0.0)
     )]
+    if choices[1][1] < target.cores:
+        choices.append(_folded_cut(space, shares, work, products))
     return min(choices)
+
+
+def _folded_cut(space: Space, shares: Shares, work: float, products: float) -> tuple[float, int]:
+    """A group whose folded axis is cut into parts: what every operator of weight has, and nothing but folds break."""
+    heaviest = max(shares, key=lambda axes: shares[axes])
+    extents = [estimate(space.axes.extent[root]) for root in heaviest if space.axes.use[root] == Use.REDUCED]
+    parts = max(extents, default=1) // PART
+    if parts < 2 or products:
+        return math.inf, 1
+    return time_of(space.target, work, 0.0, parts) + space.target.barrier_us, parts
 
 
 def operand_again_us(space: Space, merge: Merge) -> float:

@@ -65,9 +65,9 @@ class Walk:
             verdict = judge(self.space, merge)
             self.verdicts.append(verdict)
             if verdict.fused:
-                self._join(merge, producers)
+                self.join(merge, producers)
                 return
-        self._open(form, producers)
+        self.open(form, producers)
 
     def _producer_groups(self, form: Form) -> list[Group]:
         found: dict[int, Group] = {}
@@ -91,7 +91,7 @@ class Walk:
         result += [(g,) for g in free if (g,) not in result]
         return result
 
-    def _join(self, merge: Merge, producers: list[Group]) -> None:
+    def join(self, merge: Merge, producers: list[Group]) -> None:
         """The largest of the groups takes in the others and the operator."""
         groups, node = merge.groups, merge.form.node
         keep = max(groups, key=lambda g: len(g.nodes))
@@ -125,7 +125,7 @@ class Walk:
         group.written |= written
         group.elsewhere |= elsewhere
 
-    def _open(self, form: Form, producers: list[Group]) -> None:
+    def open(self, form: Form, producers: list[Group]) -> None:
         """A group of its own."""
         self.count += 1
         level = 1 + max((g.level for g in producers), default=-1)

@@ -35,8 +35,9 @@ _COMPUTES = (*_ACCUMULATES, Kind.ELEMENTWISE)
 class Difference:
     """One output against its reference.
 
-    `relative`: the largest error over the larger of the value and its output's mean magnitude. `share`: the largest
-    error as a share of what is allowed there; up to 1 passes. `position`: where that was.
+    `relative`: the largest error over the larger of the value and its output's mean magnitude, but for values that are
+    themselves smaller than what is allowed there (the mean of centred values: nothing but rounding). `share`: the
+    largest error as a share of what is allowed there; up to 1 passes. `position`: where that was.
     """
 
     name: str
@@ -122,9 +123,12 @@ def difference(name: str, found: Array, runs: list[Array]) -> Difference:
     """One output against the reference and its perturbed runs."""
     a, e = found.astype(np.float64), runs[0].astype(np.float64)
     samples = [run.astype(np.float64) for run in runs[1:]]
+    integral = not dtypes.of(found).is_float
     with np.errstate(all="ignore"):
         same = (found == runs[0]) | (np.isnan(a) & np.isnan(e))
         error = np.where(same, 0.0, np.abs(a - e))
+        if integral:
+            error = np.where(same, 0.0, np.maximum(error, 1.0))  # float64 does not tell all int64 apart
         error = np.where(np.isnan(error), np.inf, error)  # a NaN or an infinity where the other has none
         spread = np.zeros(e.shape)
         for sample in samples:
@@ -132,22 +136,22 @@ def difference(name: str, found: Array, runs: list[Array]) -> Difference:
             spread = np.maximum(spread, np.where(agrees, 0.0, np.nan_to_num(np.abs(sample - e), nan=np.inf)))
         finite = spread[np.isfinite(spread)]
         typical = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
-        integral = not dtypes.of(found).is_float
         allowed = MARGIN * (spread if integral else np.maximum(spread, typical))
         if not integral:
             allowed = allowed + float(_limits(dtypes.of(found)).smallest_subnormal)
         share = np.where(error == 0, 0.0, np.where(np.isinf(allowed), 0.0, error / allowed))
         share = np.nan_to_num(share, nan=np.inf, posinf=np.inf)
-    return _worst(name, a, e, error, share)
+    return _worst(name, a, e, error, allowed, share)
 
 
-def _worst(name: str, a: Array, e: Array, error: Array, share: Array) -> Difference:
+def _worst(name: str, a: Array, e: Array, error: Array, allowed: Array, share: Array) -> Difference:
     if not error.size:
         return Difference(name, 0.0, 0.0, 0.0, (), 0.0, 0.0)
     magnitude = np.abs(e[np.isfinite(e)])
     floor = float(magnitude.mean()) if magnitude.size else 0.0
     with np.errstate(all="ignore"):
-        relative = np.where(error == 0, 0.0, error / np.maximum(np.abs(np.nan_to_num(e)), floor))
+        size = np.maximum(np.abs(np.nan_to_num(e)), floor)
+        relative = np.where((error == 0) | ((size < allowed) & (share <= 1)), 0.0, error / size)
     at = np.unravel_index(int(np.argmax(share)), share.shape)
     where = tuple(int(i) for i in at)
     return Difference(

@@ -34,6 +34,7 @@ from autofusion.text import ir
 CHUNKS = 64  # parallel parts of a launch at most: enough for a balanced tail on many cores
 GRAIN = 8192.0  # elementwise operations that a chunk is worth
 SIZE_HINT = 512
+LINE = 64  # elements
 FEW_ROWS = 8  # fewer independent rows than this leave cores idle
 PART = 16384  # elements of a long fold that a part is worth
 REPEATS = 16  # tiles that an axis is expected to be cut into
@@ -285,10 +286,14 @@ def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     tiles = dict(outer) | {t.axis: t.size for t in stream}
     independent = product(estimate(analysis.extents[n]) for n in outer)
     limit = max(1, int(estimate(independent)) // chunks)  # elements of an outer tile, so that chunks have some each
-    for name in reversed(analysis.cut):
+    near = min(budget, target.near_bytes) if analysis.reduced or analysis.scanned else budget
+    for number, name in enumerate(reversed(analysis.cut)):
         extent = analysis.extents[name]
         full = extent if isinstance(extent, int) else 1 << 14
-        size = max(1, min(full, limit))
+        line = min(full, LINE) if number == 0 else 1  # along the innermost axis, parts of a cache line are read in vain
+        size = max(line, min(full, limit))
+        while size > line and analysis.peak_bytes(tiles | {name: size}) > near:
+            size = max(line, (size + 1) // 2)
         while size > 1 and analysis.peak_bytes(tiles | {name: size}) > budget:
             size = (size + 1) // 2
         tiles[name] = outer[name] = _rounded(size, full)
@@ -302,14 +307,15 @@ def _shared_axis(analysis: Analysis, budget: int) -> Schedule | None:
     open_ended = any(isinstance(analysis.extents[n], Expr) for n in analysis.outer)
     if rows >= FEW_ROWS or open_ended or analysis.scanned:
         return None
-    for axis in analysis.streamable:
-        extent = estimate(analysis.extents[axis])
-        parts = min(CHUNKS, extent * rows // PART)
-        if axis in analysis.reduced and (parts > 1 or isinstance(analysis.extents[axis], Expr)):
+    total = max(estimate(product(a.extent for a in (*s.axes, *reduced_of(s)))) for s in analysis.kernel.statements)
+    folded = [a.name for s in analysis.kernel.statements for a in reduced_of(s) if a.name in analysis.streamable]
+    for axis in dict.fromkeys(folded):
+        parts = min(CHUNKS, total // PART, estimate(analysis.extents[axis]))
+        if parts > 1 or isinstance(analysis.extents[axis], Expr):
             size = 4096
-            while size > 64 and analysis.peak_bytes({axis: size}) > budget:
+            while size > 1 and analysis.peak_bytes({axis: size}) > budget:
                 size //= 2
-            return Schedule((), (Tile(axis, size),), 1, parts=max(parts, 8))
+            return Schedule((), (Tile(axis, size),), 1, parts=max(parts, 2))
     return None
 
 
