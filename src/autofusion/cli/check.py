@@ -121,27 +121,32 @@ def _limits(dtype: DType) -> Any:
 
 def difference(name: str, found: Array, runs: list[Array]) -> Difference:
     """One output against the reference and its perturbed runs."""
-    a, e = found.astype(np.float64), runs[0].astype(np.float64)
-    samples = [run.astype(np.float64) for run in runs[1:]]
-    integral = not dtypes.of(found).is_float
+    wide = [run.astype(np.float64) for run in runs]
+    a, e = found.astype(np.float64), wide[0]
     with np.errstate(all="ignore"):
         same = (found == runs[0]) | (np.isnan(a) & np.isnan(e))
-        error = np.where(same, 0.0, np.abs(a - e))
-        if integral:
-            error = np.where(same, 0.0, np.maximum(error, 1.0))  # float64 does not tell all int64 apart
-        error = np.where(np.isnan(error), np.inf, error)  # a NaN or an infinity where the other has none
-        spread = np.zeros(e.shape)
-        for sample in samples:
-            agrees = (sample == e) | (np.isnan(sample) & np.isnan(e))
-            spread = np.maximum(spread, np.where(agrees, 0.0, np.nan_to_num(np.abs(sample - e), nan=np.inf)))
-        finite = spread[np.isfinite(spread)]
-        typical = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
-        allowed = MARGIN * (spread if integral else np.maximum(spread, typical))
-        if not integral:
-            allowed = allowed + float(_limits(dtypes.of(found)).smallest_subnormal)
-        share = np.where(error == 0, 0.0, np.where(np.isinf(allowed), 0.0, error / allowed))
+        error = np.nan_to_num(np.abs(a - e), nan=np.inf)  # a NaN or an infinity where the other has none
+        if not dtypes.of(found).is_float:
+            error = np.maximum(error, 1.0)  # float64 does not tell all int64 apart
+        error = np.where(same, 0.0, error)
+        allowed = _allowed(dtypes.of(found), e, wide[1:])
+        share = np.where((error == 0) | np.isinf(allowed), 0.0, error / allowed)
         share = np.nan_to_num(share, nan=np.inf, posinf=np.inf)
     return _worst(name, a, e, error, allowed, share)
+
+
+def _allowed(dtype: DType, expected: Array, samples: list[Array]) -> Array:
+    """How far a value may be off: as far as the perturbed runs are, or as they typically are in this output."""
+    spread = np.zeros(expected.shape)
+    for sample in samples:
+        agrees = (sample == expected) | (np.isnan(sample) & np.isnan(expected))
+        apart = np.nan_to_num(np.abs(sample - expected), nan=np.inf)
+        spread = np.maximum(spread, np.where(agrees, 0.0, apart))
+    if not dtype.is_float:
+        return MARGIN * spread
+    finite = spread[np.isfinite(spread)]
+    typical = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
+    return MARGIN * np.maximum(spread, typical) + float(_limits(dtype).smallest_subnormal)
 
 
 def _worst(name: str, a: Array, e: Array, error: Array, allowed: Array, share: Array) -> Difference:

@@ -289,7 +289,7 @@ def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     near = min(budget, target.near_bytes) if analysis.reduced or analysis.scanned else budget
     for number, name in enumerate(reversed(analysis.cut)):
         extent = analysis.extents[name]
-        full = extent if isinstance(extent, int) else 1 << 14
+        full = max(1, extent) if isinstance(extent, int) else 1 << 14
         line = min(full, LINE) if number == 0 else 1  # along the innermost axis, parts of a cache line are read in vain
         size = max(line, min(full, limit))
         while size > line and analysis.peak_bytes(tiles | {name: size}) > near:

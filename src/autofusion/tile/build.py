@@ -112,7 +112,7 @@ class _Builder:
             lets = self._lets(0, counts)
             return Parallel("c", 1, (*chunk.lines, *lets, *block.lines))
         parts = min(self.schedule.chunks, total) if isinstance(total, int) else self.schedule.chunks
-        per = ceildiv(total, parts)
+        per = dims.maximum(ceildiv(total, parts), 1)  # an open axis may turn out empty
         first = sym("c") * per
         lets = self._lets(sym("t"), counts)
         loop = Loop("t", first, minimum(total, first + per), 1, (*lets, *block.lines))
@@ -538,7 +538,7 @@ class _Builder:
         for axis in statement.axes:
             bound = self.bound(axis.name)
             wanted = by_position.get(axis.name, 1)
-            sizes[axis.name] = min(wanted, bound) if isinstance(bound, int) else wanted
+            sizes[axis.name] = max(1, min(wanted, bound)) if isinstance(bound, int) else wanted
         return sizes
 
     def _inside(self, statement: Contract, sizes: dict[str, int]) -> tuple[Axis, ...]:

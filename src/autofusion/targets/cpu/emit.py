@@ -92,14 +92,16 @@ class Module:
 class Emitter:
     """One function being written into a `Module`.
 
-    `fma` and `ldexp` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON), and scaling
-    by a power of two (AVX-512 `vscalef`). Without it LLVM would call libm lane by lane, so other code is written then.
+    `fma`, `ldexp` and `half` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON),
+    scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM would
+    call a library lane by lane, so other code is written then.
     """
 
-    def __init__(self, module: Module, fma: bool = False, ldexp: bool = False) -> None:
+    def __init__(self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False) -> None:
         self.module = module
         self.fma = fma
         self.ldexp = ldexp
+        self.half = half
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.counter = 0

@@ -31,6 +31,8 @@ def from_memory(e: Emitter, raw: V, dtype: DType) -> V:
     """The register form of loaded bits."""
     if dtype is DType.BOOL:
         return e.cmp("icmp ne", raw, e.const(raw.type, 0))
+    if dtype is DType.FLOAT16 and not e.half:
+        return float16_value(e, raw)
     if dtype is DType.FLOAT16:
         return e.cast("fpext", e.cast("bitcast", raw, like(raw.type, "half")), like(raw.type, "float"))
     if dtype is DType.BFLOAT16:
@@ -43,6 +45,8 @@ def to_memory(e: Emitter, value: V, dtype: DType) -> V:
     """The bits to store; floats are rounded to nearest even."""
     if dtype is DType.BOOL:
         return e.cast("zext", value, like(value.type, "i8"))
+    if dtype is DType.FLOAT16 and not e.half:
+        return float16_bits(e, value)
     if dtype is DType.FLOAT16:
         return e.cast("bitcast", e.cast("fptrunc", value, like(value.type, "half")), like(value.type, "i16"))
     if dtype is DType.BFLOAT16:
@@ -62,6 +66,45 @@ def bfloat16_bits(e: Emitter, value: V) -> V:
     quiet = e.op("or", e.op("lshr", bits, number(16)), number(0x40))
     kept = e.select(e.cmp("fcmp uno", value, value), quiet, rounded)
     return e.cast("trunc", kept, like(value.type, "i16"))
+
+
+def float16_value(e: Emitter, raw: V) -> V:
+    """float16 bits -> float without conversion instructions: the exponent is moved by an exact multiplication."""
+    bits = e.cast("zext", raw, like(raw.type, "i32"))
+
+    def number(n: int) -> V:
+        return e.bits(bits.type, n)
+
+    magnitude = e.op("shl", e.op("and", bits, number(0x7FFF)), number(13))
+    scaled = e.op("fmul", e.cast("bitcast", magnitude, like(raw.type, "float")), e.const(like(raw.type, "float"), 2.0**112))
+    special = e.cmp("icmp uge", magnitude, number(0x0F800000))  # infinity or NaN
+    finite = e.cast("bitcast", scaled, bits.type)
+    value = e.select(special, e.op("or", magnitude, number(0x7F800000)), finite)
+    sign = e.op("shl", e.op("and", bits, number(0x8000)), number(16))
+    return e.cast("bitcast", e.op("or", value, sign), like(raw.type, "float"))
+
+
+def float16_bits(e: Emitter, value: V) -> V:
+    """float -> float16 bits without conversion instructions, to nearest even; NaN stays a quiet NaN."""
+    bits = e.cast("bitcast", value, like(value.type, "i32"))
+
+    def number(n: int) -> V:
+        return e.bits(bits.type, n)
+
+    magnitude = e.op("and", bits, number(0x7FFFFFFF))
+    odd = e.op("and", e.op("lshr", magnitude, number(13)), number(1))
+    raised = e.op("add", e.op("add", magnitude, number(0xFFF)), odd)
+    normal = e.op("sub", e.op("lshr", raised, number(13)), number(112 << 10))
+    # Adding 0.5 rounds to multiples of 2^-24, the step of float16's denormals.
+    half = e.const(value.type, 0.5)
+    shifted = e.op("fadd", e.cast("bitcast", magnitude, value.type), half)
+    denormal = e.op("sub", e.cast("bitcast", shifted, bits.type), number(0x3F000000))
+    result = e.select(e.cmp("icmp ult", magnitude, number(0x38800000)), denormal, normal)
+    result = e.select(e.cmp("icmp uge", magnitude, number(0x477FF000)), number(0x7C00), result)
+    quiet = e.op("or", number(0x7E00), e.op("and", e.op("lshr", magnitude, number(13)), number(0x1FF)))
+    result = e.select(e.cmp("icmp ugt", magnitude, number(0x7F800000)), quiet, result)
+    sign = e.op("and", e.op("lshr", bits, number(16)), number(0x8000))
+    return e.cast("trunc", e.op("or", result, sign), like(value.type, "i16"))
 
 
 def rounded(e: Emitter, value: V, dtype: DType) -> V:

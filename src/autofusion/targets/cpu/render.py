@@ -94,7 +94,8 @@ class _Function:
         self.step = step
         self.target = target
         self.symbols = symbols
-        self.e = Emitter(module, fma="fma" in target.features, ldexp="avx512vl" in target.features)
+        has = target.features
+        self.e = Emitter(module, fma="fma" in has, ldexp="avx512vl" in has, half="f16c" in has)
         self.aliases = Aliases()
         self.outputs = {p.name for p in program.params if p.role is Role.OUT}
         self.extra: dict[str, DType] = {}
