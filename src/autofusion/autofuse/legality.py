@@ -230,10 +230,10 @@ class Space:
         target = self.target
         here, there = target.unit_for(producer), target.unit_for(consumer)
         assert here is not None and there is not None
+        if there is not target.vector:  # the tile builder gives a unit of its own nothing but parameters
+            return f"feeds {there.name} from {GM}, not from {here.name}"
         if here is there:
             return None if target.route(here.result, there.left) else f"has no path {here.result} -> {there.left}"
-        if there is not target.vector:
-            return f"feeds {there.name} from {GM}, not from {here.name}"
         if target.route(here.result, there.left, through_gm=True) is None:
             return f"has no path for tiles from {here.name} to {there.name}"
         return None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from autofusion import dims, text
 from autofusion.autofuse import improve, partition
@@ -21,7 +21,7 @@ from autofusion.graph.ir import Graph
 from autofusion.jit import cache as caching
 from autofusion.jit import dump as dumping
 from autofusion.kernel import lower, schedule
-from autofusion.kernel.ir import Kernel
+from autofusion.kernel.ir import STATEMENTS, Contract, Kernel, Param
 from autofusion.kernel.lower import Lowered
 from autofusion.kernel.schedule import Schedule
 from autofusion.ops import Kind
@@ -253,7 +253,9 @@ def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Tar
             "kernel": str(kernel),
             "schedule": str(chosen),
             "symbols": ",".join(symbols),
-            "library": "\n".join(LIBRARY.get(s.library).source for s in kernel.statements if getattr(s, "library", "")),
+            "library": "\n".join(
+                LIBRARY.get(s.library).source for s in kernel.statements if isinstance(s, Contract) and s.library
+            ),
             "target": repr(target),
             "machine": host.identity(machine),
             "source": caching.source_hash(),
@@ -304,15 +306,31 @@ def stages(compilation: Compilation) -> Iterator[tuple[str, str]]:
     yield "source", str(compilation.source)
     yield "graph", str(compilation.graph)
     yield "groups", "\n".join(f"{g.name}: {' '.join(n.name for n in g.nodes)}" for g in compilation.partition.groups)
-    yield "kernel", "\n".join(_titled(g, str(g.lowered.kernel)) for g in compilation.groups)
+    yield "kernel", "\n".join(_titled(g, _noted(g, g.lowered.kernel)) for g in compilation.groups)
     yield "schedule", "\n".join(_titled(g, str(g.schedule)) for g in compilation.groups)
-    yield "tile", "\n".join(_titled(g, str(g.program)) for g in compilation.groups)
+    yield "tile", "\n".join(_titled(g, _noted(g, g.program)) for g in compilation.groups)
     yield "plan", str(compilation.plan)
-    yield "llvm", "\n".join(f"; {code.name}\n{code.text}" for code in compilation.codes.values())
+    first = {g.code: g for g in reversed(compilation.groups)}
+    yield "llvm", "\n".join(f"; {c.name}: {_legend(first[key])}\n{c.text}" for key, c in compilation.codes.items())
 
 
-def _titled(group: GroupCode, text: str) -> str:
-    return f"# {group.group.name}: {', '.join(n.op for n in group.group.nodes)}\n{text}"
+def _titled(group: GroupCode, content: str) -> str:
+    return f"# {group.group.name}: {', '.join(n.op for n in group.group.nodes)}\n{content}"
+
+
+def _noted(group: GroupCode, node: Kernel | Program) -> str:
+    """A kernel's or program's text with the graph's names as comments."""
+
+    def note(line: Any) -> str:
+        name = line.name if isinstance(line, Param) else line.target.name if isinstance(line, STATEMENTS) else ""
+        return group.lowered.names.get(name, "")
+
+    return text.show(node, note)
+
+
+def _legend(group: GroupCode) -> str:
+    """The graph's names behind the canonical ones."""
+    return ", ".join(f"{short} = {name}" for short, name in group.lowered.names.items())
 
 
 def assembly(compilation: Compilation) -> str:

@@ -287,10 +287,11 @@ def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     independent = product(estimate(analysis.extents[n]) for n in outer)
     limit = max(1, int(estimate(independent)) // chunks)  # elements of an outer tile, so that chunks have some each
     near = min(budget, target.near_bytes) if analysis.reduced or analysis.scanned else budget
-    for number, name in enumerate(reversed(analysis.cut)):
+    contiguous = {store.axes[-1].name for store in analysis.stores if store.axes}
+    for name in reversed(analysis.cut):
         extent = analysis.extents[name]
         full = max(1, extent) if isinstance(extent, int) else 1 << 14
-        line = min(full, LINE) if number == 0 else 1  # along the innermost axis, parts of a cache line are read in vain
+        line = min(full, LINE) if name in contiguous else 1  # parts of a cache line would be read in vain
         size = max(line, min(full, limit))
         while size > line and analysis.peak_bytes(tiles | {name: size}) > near:
             size = max(line, (size + 1) // 2)
