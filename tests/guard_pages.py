@@ -119,6 +119,8 @@ def others() -> Iterator[Call]:
         x = values(f4, *shape)
         yield lambda x: x + 1, (x,)
         yield lambda x: af.sum(x, axis=-1), (x,)
+        yield lambda x: af.sum(x.reshape(2, -1, 3), axis=(1, 2)), (x,)
+        yield lambda x: af.sum(x.reshape(1, -1) + 1, axis=1), (x,)
         yield lambda x, y: x.sum(axis=0) + y, (x, values(f4, 1))
         yield lambda x, y: x * y, (x, values(f4, *shape[:-1], 1))
     yield lambda a, b: a @ b, (values(f4, 3, 0), values(f4, 0, 5))

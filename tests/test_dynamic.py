@@ -62,7 +62,7 @@ def test_one_compile_serves_all_sizes(name: str) -> None:
     dynamic = {argument: shape for argument, shape in shapes.items() if any(isinstance(d, str) for d in shape)}
     run = af.jit(named(function, shapes), dynamic=dynamic)
     two = any("m" in shape for shape in shapes.values())
-    for n, m in ((n, m) for n in SIZES for m in ((n, 5, 0) if two else (0,))):
+    for n, m in ((a, b) for a in SIZES for b in ((a, 5, 0) if two else (0,))):
         arrays = arrays_of(shapes, {"n": n, "m": m})
         expected = listed(function(*arrays))
         for workers in (1, 2):

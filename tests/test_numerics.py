@@ -31,7 +31,7 @@ def f32(*values: float) -> Array:
     return np.array(values, F32)
 
 
-# -- no algebra on user-written arithmetic ---------------------------------------------------------------------------------
+# -- no algebra on user-written arithmetic ----------------------------------------------------------------------------
 # name, function, the same in NumPy, operands; 19 copies of the operands pass a full vector and a tail.
 ARITHMETIC: tuple[tuple[str, Callable[..., Any], tuple[Array, ...]], ...] = (
     ("no contraction", lambda a, x, b: a * x + b * x, (f32(5e10), f32(4.1234567e10), f32(-5e10))),
@@ -92,7 +92,7 @@ def test_products_of_reduced_types_are_not_contracted_either(dtype: DType) -> No
     assert_bits(run(lambda a, b: a * b - a * b, a, b), np.zeros(77, dtype.numpy))
 
 
-# -- NaN, zeros, denormals ----------------------------------------------------------------------------------------------------
+# -- NaN, zeros, denormals --------------------------------------------------------------------------------------------
 EDGES: tuple[tuple[str, Callable[..., Any], tuple[Array, ...], Array], ...] = (
     ("log of a denormal", af.log, (f32(1e-40, 1e-45),), f32(-92.10340371976183, -103.27892990343185)),
     ("exp to a denormal", af.exp, (f32(-100, -103.5),), f32(3.783506e-44, 1e-45)),
@@ -119,7 +119,7 @@ def test_edges(name: str, function: Any, arrays: tuple[Array, ...], expected: Ar
     assert np.signbit(found[found == 0]).tolist() == np.signbit(expected[found == 0]).tolist()
 
 
-# -- rows of infinities ---------------------------------------------------------------------------------------------------------
+# -- rows of infinities -----------------------------------------------------------------------------------------------
 ROWS: tuple[tuple[str, Callable[[Any], Any], tuple[float, ...], tuple[float, ...]], ...] = (
     ("softmax of -inf", lambda x: af.softmax(x, axis=-1), (-INF,) * 5, (NAN,) * 5),
     ("log_softmax of -inf", lambda x: af.log_softmax(x, axis=-1), (-INF,) * 5, (NAN,) * 5),
@@ -145,8 +145,8 @@ def test_rows_of_infinities(name: str, function: Any, row: tuple[float, ...], ex
     assert np.isfinite(found[[0, 2]]).all()
 
 
-# -- folds of nothing and of one ------------------------------------------------------------------------------------------------
-FOLDS_OF_LITTLE: tuple[tuple[str, Callable[[Any], Any], tuple[int, ...], float], ...] = (
+# -- folds of nothing and of one --------------------------------------------------------------------------------------
+LITTLE: tuple[tuple[str, Callable[[Any], Any], tuple[int, ...], float], ...] = (
     ("mean of nothing", lambda x: af.mean(x), (0,), NAN),
     ("mean of nothing by rows", lambda x: af.mean(x, axis=1), (3, 0), NAN),
     ("var of nothing", lambda x: af.var(x, ddof=1), (0,), NAN),
@@ -158,7 +158,7 @@ FOLDS_OF_LITTLE: tuple[tuple[str, Callable[[Any], Any], tuple[int, ...], float],
 )
 
 
-@pytest.mark.parametrize(("name", "function", "shape", "expected"), FOLDS_OF_LITTLE, ids=[c[0] for c in FOLDS_OF_LITTLE])
+@pytest.mark.parametrize(("name", "function", "shape", "expected"), LITTLE, ids=[case[0] for case in LITTLE])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_folds_of_little(name: str, function: Any, shape: tuple[int, ...], expected: float, dtype: DType) -> None:
     found = np.asarray(run(function, np.ones(shape, dtype.numpy)))
@@ -170,7 +170,7 @@ def test_max_of_nothing_is_an_error() -> None:
         run(lambda x: af.max(x), np.ones(0, F32))
 
 
-# -- accuracy of long sums --------------------------------------------------------------------------------------------------------
+# -- accuracy of long sums --------------------------------------------------------------------------------------------
 COUNT = 10_000_000
 LONG: tuple[tuple[str, Callable[[Array], Array], Any], ...] = (
     ("all", lambda x: x, None),
@@ -211,10 +211,10 @@ def test_variance_with_a_huge_mean(mean: float) -> None:
     norm = run(lambda x: af.layer_norm(x), x)
     wide = x.astype(F64)
     expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
-    assert np.abs(norm - expected).max() <= 2 * 2.0**-24 * abs(mean) + 1e-4
+    assert np.abs(norm - expected).max() <= 4 * 2.0**-24 * abs(mean) + 1e-4  # the mean is a float32 itself
 
 
-# -- reduced precision ------------------------------------------------------------------------------------------------------------
+# -- reduced precision ------------------------------------------------------------------------------------------------
 REDUCED = (DType.FLOAT16, DType.BFLOAT16)
 
 
@@ -279,10 +279,11 @@ def test_an_output_is_rounded_once_and_readers_outside_see_it(numerics: str) -> 
 def test_numbers_beside_reduced_arrays_are_of_their_type(dtype: DType) -> None:
     x = np.arange(1, 78).astype(dtype.numpy)
     for numerics in ("default", "strict"):
-        assert_bits(run(lambda x: x * 0.1, x, numerics=numerics), (x.astype(F32) * F32(dtype.numpy.type(0.1))).astype(dtype.numpy))
+        expected = (x.astype(F32) * F32(dtype.numpy.type(0.1))).astype(dtype.numpy)
+        assert_bits(run(lambda x: x * 0.1, x, numerics=numerics), expected)
 
 
-# -- integers ----------------------------------------------------------------------------------------------------------------------
+# -- integers ---------------------------------------------------------------------------------------------------------
 INTEGERS: tuple[tuple[str, Callable[..., Any], tuple[Array, ...], Any], ...] = (
     ("200 + 100", lambda a, b: a + b, (np.uint8([200]), np.uint8([100])), np.uint8([44])),
     ("wrap before widening", lambda a, b: (a + b).astype("int32"), (np.uint8([200]), np.uint8([100])), np.int32([44])),
@@ -296,7 +297,7 @@ INTEGERS: tuple[tuple[str, Callable[..., Any], tuple[Array, ...], Any], ...] = (
     ("sum of booleans", lambda a: af.sum(a), (np.ones(1000, bool),), np.int64(1000)),
     ("int64 products wrap", lambda a: a * a, (np.int64([2**40 + 1]),), np.int64([(2**41 + 1)])),
     ("uint64 to float", lambda a: a.astype("float32"), (np.uint64([2**64 - 1, 2**63]),), f32(2.0**64, 2.0**63)),
-    ("int64 offsets of floats", lambda a: a.astype("float32"), (np.int64([2**53 + 1, 16777217]),), f32(2.0**53, 16777216)),
+    ("int64 to float", lambda a: a.astype("float32"), (np.int64([2**53 + 1, 16777217]),), f32(2.0**53, 16777216)),
 )  # fmt: skip
 
 
@@ -310,7 +311,7 @@ def test_integer_division_never_traps(dtype: DType) -> None:
     """Every pair of edge values, zero and -1 among the divisors, at every position of a vector."""
     edges = edges_of(dtype)
     a, b = (x.reshape(-1) for x in np.meshgrid(edges, edges))
-    rows = [r for r in TABLE if r.kind is Kind.ELEMENTWISE and dtype in r.dtypes and r.arity == 2 and "divide" in r.name]
+    rows = [r for r in TABLE if r.kind is Kind.ELEMENTWISE and dtype in r.dtypes and "divide" in r.name]
     F = GraphBuilder("divide")
     x, y = F.input("x", dtype, a.shape), F.input("y", dtype, a.shape)
     for row in [*rows, TABLE.get("remainder"), TABLE.get("int_remainder")]:

@@ -304,14 +304,14 @@ def _boundary(space: Space, merge: Merge) -> Verdict | None:
     node = merge.form.node
     if node.kind is Kind.COMM or any(g.sealed is Code.COMMUNICATION for g in merge.groups):
         return _verdict(merge, Code.COMMUNICATION, "communication between devices is always a boundary")
-    if any(g.sealed is Code.OPAQUE for g in merge.groups) or runs_on_host(space.target, node):
+    if any(g.sealed is Code.OPAQUE for g in merge.groups) or runs_on_host(space.graph, space.target, node):
         return _verdict(merge, Code.OPAQUE, f"an operator that {space.target.name} does not compile runs on the host")
     return None
 
 
-def runs_on_host(target: Target, node: Node) -> bool:
+def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
     """Whether the target has no way to compute it."""
-    types = [node.output.dtype]
+    types = [node.output.dtype, *(graph.values[name].dtype for name in node.inputs)]
     return (
         node.kind in HOST_KINDS
         or (node.kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)

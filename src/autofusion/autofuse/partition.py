@@ -136,7 +136,7 @@ class Walk:
         group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION
-        elif runs_on_host(self.target, form.node):
+        elif runs_on_host(self.space.graph, self.target, form.node):
             group.sealed = Code.OPAQUE
         for producer in producers:
             producer.has_dependents = True
@@ -174,4 +174,4 @@ def greedy(graph: Graph, target: Target, forms: Forms | None = None) -> Partitio
 def unfused(graph: Graph, target: Target) -> Partition:
     """Every operator a group of its own: what fusion is measured against."""
     nodes = list(Forms(graph).compute_nodes())
-    return Partition(graph, target, tuple(FusionGroup((n,), runs_on_host(target, n)) for n in nodes))
+    return Partition(graph, target, tuple(FusionGroup((n,), runs_on_host(graph, target, n)) for n in nodes))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 
 from autofusion import api, dims, dtypes
 from autofusion.dims import Shape

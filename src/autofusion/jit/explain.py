@@ -11,7 +11,7 @@ from autofusion.autofuse.forms import Forms, estimate
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.dims import evaluate, symbol
 from autofusion.graph.ir import Graph
-from autofusion.jit.pipeline import Compilation, canonical_symbols, Numerics, Options
+from autofusion.jit.pipeline import Compilation, Numerics, Options, canonical_symbols
 from autofusion.kernel import lower
 from autofusion.ops import Kind
 from autofusion.target import Target
@@ -61,8 +61,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.model} on {self.target}: {self.ops} operators -> {len(self.groups)} groups, "
-            f"{self.launches} launch{'es' if self.launches != 1 else ''}",
+            f"{self.model} on {self.target}: {_count(self.ops, 'operator')} -> {_count(len(self.groups), 'group')}, "
+            f"{_count(self.launches, 'launch', 'es')}",
             f"global memory: {self.gm_bytes:,} bytes fused, {self.gm_bytes_unfused:,} unfused, "
             f"{self.gm_bytes_compulsory:,} compulsory",
         ]
@@ -73,6 +73,10 @@ class Explanation:
         lines += [f"  not fused: {verdict}" for verdict in self.refusals]
         lines += [f"  on the host: {name}" for name in self.fallbacks]
         return "\n".join(lines)
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}" + ("" if number == 1 else plural)
 
 
 def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) -> Explanation:

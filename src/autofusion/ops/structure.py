@@ -107,8 +107,8 @@ def linear(index: list[Dim], shape: Shape) -> Dim:
 
 def _reshape_view(index: list[Dim], shapes: list[Shape], attrs: Attrs, bounds: Bounds) -> list[Dim]:
     source, target = shapes
-    if 0 in source:
-        return [0] * len(source)  # nothing is ever read
+    if 0 in source and 0 in target:  # nothing is ever read: the index stays inside the loop that never runs
+        return [index[target.index(0)] if extent == 0 else 0 for extent in source]
     position = dims.simplify(linear(index, target), bounds)
     result: list[Dim] = []
     for axis, (stride, extent) in enumerate(zip(strides_of(source), source, strict=True)):

@@ -90,8 +90,8 @@ class Executable:
     def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
         """Run on arrays in the order of the graph's inputs; new arrays in the order of its outputs.
 
-        Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index; arguments are
-        then as they were: those that the graph writes are written last, in the caller's own memory.
+        Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index; arguments
+        are then as they were: those that the graph writes are written last, in the caller's own memory.
         """
         given = {value.name: array for value, array in zip(self.inputs, arrays, strict=True)}
         for write in self.plan.writes:

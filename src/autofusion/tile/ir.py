@@ -240,13 +240,23 @@ def statements(body: tuple[Any, ...]) -> Iterator[Statement]:
             yield line  # type: ignore[misc]
 
 
-# -- what is legal ----------------------------------------------------------------------------------------------------------
+def _ends(node: Any) -> tuple[str, str] | None:
+    """(source, target) of a node that moves tiles as they are."""
+    if isinstance(node, Copy):
+        return (node.source.name, node.target.name) if isinstance(node.source, Access) else None
+    if isinstance(node, Put):
+        return node.buffer, node.ring
+    return (node.ring, node.buffer) if isinstance(node, Take) else None
+
+
+# -- what is legal -------------------------------------------------------------------------------------------------------
 def _rules(target: Target) -> tuple[Rule, ...]:
     def paths_exist(root: Any, body: Any) -> str | None:
-        for statement in statements(body.body):
-            if not isinstance(statement, Copy) or not isinstance(statement.source, Access):
+        for statement in text.walk(body):
+            ends = _ends(statement)
+            if ends is None:
                 continue
-            source, goal = root.space_of(statement.source.name), root.space_of(statement.target.name)
+            source, goal = map(root.space_of, ends)
             path = target.paths.get((source, goal))
             if path is None or path.unit != body.unit:
                 return f"{target.name} has no copy path {source} -> {goal} on {body.unit}: {text.show(statement)}"
@@ -273,6 +283,11 @@ def _rules(target: Target) -> tuple[Rule, ...]:
         return None
 
     def buffers_known(root: Any, body: Any) -> str | None:
+        for node in text.walk(body):
+            if isinstance(node, Put | Take):
+                for name in (node.ring, node.buffer):
+                    if name not in root.tensors:
+                        return f"{name} is not declared"
         for statement in statements(body.body):
             for access in accesses(statement):
                 if access.name not in root.tensors:

@@ -476,7 +476,8 @@ class Nest:
         step = coefficient_of(source.offset, self.vector_axis.name) if self.vector_axis and point.lanes > 1 else 1
         if lanes_of(position.type) == 1 and (step == 1 or point.lanes == 1):
             offset = e.add(emit_dim(e, source.offset, point.values), e.mul(position, emit_dim(e, stride, point.values)))
-            return load_contiguous(e, e.gep(source.base, offset, MEMORY[source.dtype]), source.dtype, point.lanes, point.mask)
+            pointer = e.gep(source.base, offset, MEMORY[source.dtype])
+            return load_contiguous(e, pointer, source.dtype, point.lanes, point.mask)
         return load_scattered(e, source.base, self._offsets(source, stride, position, point), source.dtype, point.mask)
 
     def _offsets(self, source: Ref, stride: Dim, position: V, point: Point) -> V:
