@@ -1,8 +1,8 @@
 """How the time of the partition grows with the graph: `python benchmarks/partition.py [sizes ...]`.
 
-Random long-tail graphs: small arithmetic, activations, row and column reductions, broadcasts and transposes over a pool of
-live tensors, so that operators have several consumers and groups meet again. Prints seconds for each size; linear growth
-shows as a constant time per operator.
+Random long-tail graphs: small arithmetic, activations, row and column reductions, broadcasts and transposes over a pool
+of live tensors, so that operators have several consumers and groups meet again. Prints seconds for each size; linear
+growth shows as a constant CPU time per operator.
 """
 
 from __future__ import annotations

@@ -333,3 +333,28 @@ def test_lowering_for_a_target_that_is_only_data() -> None:
     compilation = pipeline.lower_graph(F.build(), api.find_target("ascend910b"))
     text = dict(pipeline.stages(compilation))["tile"]
     assert "on cube" in text and "on vector" in text and "ring" in text
+
+
+def sharing_chain(steps: int) -> Any:
+    """c = a + b; d = a * b, again and again: every value is read twice, none may be computed twice."""
+    F = GraphBuilder("sharing")
+    a, b = (F.input(n, af.api.dtypes.of("float32"), (16,)) for n in "ab")
+    for _ in range(steps):
+        a, b = F.mul(F.add(a, b), 0.5), F.minimum(F.mul(a, b), 1.0)
+    F.output(a)
+    F.output(b)
+    return F.build()
+
+
+def test_sharing_is_not_duplicated() -> None:
+    """A thousand steps take one statement an operator, and their code grows as the chain does."""
+    sizes = {}
+    for steps in (250, 1000):
+        compiled = api.compile_graph(sharing_chain(steps))
+        compilation = compiled.compilation
+        assert compilation is not None
+        maps = [s for g in compilation.groups for s in g.lowered.kernel.statements if type(s).__name__ == "Map"]
+        assert len(maps) == 4 * steps
+        sizes[steps] = sum(len(code.text) for code in compilation.codes.values())
+        assert compiled.stats["launches_per_call"] == 1
+    assert sizes[1000] <= 4.5 * sizes[250]

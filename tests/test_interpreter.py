@@ -43,7 +43,7 @@ def run(source: ir.Program, **arguments: np.ndarray) -> interpreter.Run:
     return interpreter.run(source, arguments)
 
 
-# -- single statements ----------------------------------------------------------------------------------------------------
+# -- single statements ------------------------------------------------------------------------------------------------
 def test_unwritten_memory_shows() -> None:
     out = np.zeros(4, np.float32)
     lines = on_core("copy p1[i0] <- b0[i0] over [i0<4]")
@@ -137,13 +137,13 @@ def test_gathered_positions_are_checked() -> None:
         return out.tolist()
 
     assert gathered([0, -1, 3]) == [0, 3, 3]
-    with pytest.raises(IndexOutOfRange, match="index 4 .*outside axis of 4"):
+    with pytest.raises(IndexOutOfRange, match=r"index 4 .*outside axis of 4"):
         gathered([0, 4, 3])
     with pytest.raises(IndexOutOfRange, match="index -5"):
         gathered([-5, 0, 0])
 
 
-# -- rings ------------------------------------------------------------------------------------------------------------------
+# -- rings ------------------------------------------------------------------------------------------------------------
 def ringed(cube: tuple[str, ...], vector: tuple[str, ...]) -> ir.Program:
     lines = (
         "param p0:float32[8] in",
@@ -188,7 +188,7 @@ def test_unbalanced_rings_are_found(cube: tuple[str, ...], vector: tuple[str, ..
         run(ringed(cube, vector), p0=np.zeros(8, np.float32), p1=np.zeros(8, np.float32))
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------------------
+# -- arguments --------------------------------------------------------------------------------------------------------
 def test_arguments_must_fit() -> None:
     source = program(*X4, "buffer b0:float32[4] in CACHE", *on_core("copy b0[i0] <- p0[i0] over [i0<4]"))
     good = np.zeros(4, np.float32)
@@ -208,7 +208,7 @@ def test_strided_arguments_are_read_where_they_lie() -> None:
     assert np.array_equal(execute(F.build(), [wanted]).outputs[0], wanted + 1)
 
 
-# -- whole graphs -----------------------------------------------------------------------------------------------------------------
+# -- whole graphs -----------------------------------------------------------------------------------------------------
 def check(graph: Graph, inputs: list[np.ndarray], machine: str, tolerance: float = 64, strict: bool = False) -> None:
     """The interpreter agrees with the reference; what is counted statically is what moved; everything fits."""
     with np.errstate(all="ignore"):
@@ -271,7 +271,7 @@ def test_larger_random_graphs(case: tuple[Graph, list[np.ndarray]]) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rows", [1, 7, 64, 1000])
 def test_open_extents(rows: int, machine: str) -> None:
-    """One graph with symbolic extents serves all sizes: elementwise, row softmax, and a contraction with its epilogue."""
+    """One graph with open extents serves all sizes: elementwise, row softmax, a contraction with its epilogue."""
     m, n = dims.symbol("m"), dims.symbol("n")
     rng = np.random.default_rng(0)
     F = GraphBuilder("open")

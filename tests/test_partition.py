@@ -38,7 +38,7 @@ def refusals(found: Partition) -> list[Verdict]:
     return [v for v in found.verdicts if not v.fused]
 
 
-# -- one refusal per code -------------------------------------------------------------------------------------------------
+# -- one refusal per code ---------------------------------------------------------------------------------------------
 def no_axis_left(F: GraphBuilder) -> Target:
     """A cumulative sum along the only axis that the long elementwise work before it could be cut along."""
     x = F.input("x", F32, (1 << 20,))
@@ -136,13 +136,13 @@ def test_a_written_buffer_may_be_read_at_the_same_positions() -> None:
     assert len(split(F).groups) == 1
 
 
-# -- names --------------------------------------------------------------------------------------------------------------------
+# -- names ------------------------------------------------------------------------------------------------------------
 ALLOWED = {"node.op not in target.computes", "LIBRARY.find(node.op, self.target.family, types)"}
 
 
 @pytest.mark.parametrize("module", [axes, forms, legality, partition])
 def test_no_operator_name_is_read(module: object) -> None:
-    """`.op`, and the name of a row, stand nowhere but in the target's own list and the look-up of hand-tuned kernels."""
+    """`.op`, and a row's name, stand nowhere but in the target's own list and the look-up of hand-tuned kernels."""
     source = inspect.getsource(module)  # type: ignore[arg-type]
     tree = ast.parse(source)
     permitted = {id(n) for a in ast.walk(tree) if ast.unparse(a) in ALLOWED for n in ast.walk(a)}
@@ -154,6 +154,10 @@ def test_no_operator_name_is_read(module: object) -> None:
     named = {row.name for row in TABLE}
     words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     assert not words & named, words & named
+
+
+def members(found: Partition) -> list[list[str]]:
+    return [[node.name for node in group.nodes] for group in found.groups]
 
 
 @unhurried
@@ -168,14 +172,14 @@ def test_renamed_operators_are_partitioned_alike(case: tuple[Graph, list[np.ndar
         renamed = graph.with_body([replace(n, op=names[n.op]) if n in graph.nodes else n for n in graph.body])
         for target in MACHINES.values():
             mine, theirs = greedy(graph, target), greedy(renamed, target)
-            assert [[n.name for n in g.nodes] for g in mine.groups] == [[n.name for n in g.nodes] for g in theirs.groups]
+            assert members(mine) == members(theirs)
             assert mine.verdicts == theirs.verdicts
     finally:
         for row in rows:
             TABLE.remove(names[row.name])
 
 
-# -- structure --------------------------------------------------------------------------------------------------------------------
+# -- structure --------------------------------------------------------------------------------------------------------
 def check_order(found: Partition) -> None:
     """Every operator is in one group; groups only read groups before them, so the quotient graph has no cycle."""
     ready = Forms(found.graph)
@@ -243,7 +247,7 @@ def test_the_same_graph_gives_the_same_partition() -> None:
     assert first.verdicts == second.verdicts
 
 
-# -- work ---------------------------------------------------------------------------------------------------------------------------
+# -- work -------------------------------------------------------------------------------------------------------------
 def sharing_chain(steps: int) -> Graph:
     """c = a + b; d = a * b; again and again: every value is read twice."""
     F = GraphBuilder("sharing")

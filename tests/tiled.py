@@ -62,7 +62,7 @@ def execute(
     strict: bool = False,
     order: interpreter.Order | None = None,
 ) -> Executed:
-    """Run a graph group by group with the tile interpreter. `planner`: the schedule to use; by default the chosen one."""
+    """Run a graph group by group with the tile interpreter. `planner`: the schedule to use; the chosen one without."""
     graph = pipeline.run(graph)
     found = partition(graph, target)
     sizes = evaluate.bind_symbols(graph.inputs, [np.shape(a) for a in inputs], graph.guards)

@@ -464,8 +464,8 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     """Microseconds of a group's arithmetic, and the tiles it is cut into.
 
     Three cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile;
-    along those only that all operators have; and, where that leaves cores idle, along a folded axis, whose partial states
-    one more step merges.
+    along those only that all operators have; and, where that leaves cores idle, along a folded axis, whose partial
+    states one more step merges.
     """
     target = space.target
     work = sum(each for each, _ in shares.values())

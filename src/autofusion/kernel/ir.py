@@ -146,8 +146,10 @@ class Contract:
 @ir("gather {target}:{dtype} = {source} axis={axis} at {position} extent={extent} over {axes}[[ ordinal={ordinal}]]")
 @dataclass(frozen=True)
 class Gather:
-    """`source` with its index at `axis` replaced by the run-time `position`, checked against `extent`. `ordinal`: which of
-    the operator's positions it is, in row-major order: what a failed check reports."""
+    """`source` with its index at `axis` replaced by the run-time `position`, checked against `extent`.
+
+    `ordinal`: which of the operator's positions it is, in row-major order: what a failed check reports.
+    """
 
     target: Access
     dtype: DType
@@ -244,7 +246,7 @@ def parse(source: str) -> Kernel:
     return text.parse(Kernel, source, (Param, *STATEMENTS))
 
 
-# -- what is legal -------------------------------------------------------------------------------------------------------
+# -- what is legal ----------------------------------------------------------------------------------------------------
 def _axes_bound(kernel: Any, statement: Any) -> str | None:
     """Index expressions use the statement's own axes and sizes."""
     names = [a.name for a in (*statement.axes, *reduced_of(statement))]

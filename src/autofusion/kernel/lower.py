@@ -95,7 +95,7 @@ class _Lowering:
         return Lowered(kernel, tuple(self.params), names)
 
     def _share_reads(self) -> None:
-        """Axes along which several operators read one parameter at the same positions become one axis, where they can."""
+        """Axes along which several operators read one parameter at the same positions become one, where they can."""
         seen: dict[tuple[str, int], int] = {}
         for node in self.nodes:
             form = self.forms.of(node)
@@ -129,7 +129,7 @@ class _Lowering:
         explicit = "dtype" in node.attrs
         return dtype if self.strict or explicit or node.name in self.leaving else dtype.compute
 
-    # -- statements -----------------------------------------------------------------------------------------------------
+    # -- statements ---------------------------------------------------------------------------------------------------
     def _statement(self, form: Form, number: int, region: Region) -> ir.Statement:
         node = form.node
         local = self.space.region_axes[node.name][number]

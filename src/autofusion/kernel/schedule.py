@@ -27,7 +27,6 @@ from autofusion.kernel.ir import (
     reduced_of,
 )
 from autofusion.kinds import Kind
-from autofusion.ops import Kind
 from autofusion.target import Target, Unit
 from autofusion.text import ir
 
@@ -55,7 +54,7 @@ class Tile:
 class Schedule:
     """`outer`: axes bound to cores, with tile sizes. `stream`: at most one axis walked in tiles inside, once per
     dependent fold. `chunks`: the most parallel parts. `block`: rows, columns and depth of a contraction's block.
-    `parts`: cores share the streamed axis in so many parts, whose partial states the next step merges in order; 1: no."""
+    `parts`: cores share the streamed axis in so many parts, whose partial states the next step merges in order."""
 
     outer: tuple[Tile, ...]
     stream: tuple[Tile, ...]
@@ -77,7 +76,7 @@ def parse(source: str) -> Schedule:
 
 def estimate(dim: Dim) -> int:
     """A number for a dim that may be symbolic."""
-    return dim if isinstance(dim, int) else int(evaluate(dim, {name: SIZE_HINT for name in symbols(dim)}))
+    return dim if isinstance(dim, int) else int(evaluate(dim, dict.fromkeys(symbols(dim), SIZE_HINT)))
 
 
 class Analysis:
@@ -241,7 +240,7 @@ def _dtype_of(statement: Statement) -> DType:
 def propose(kernel: Kernel, target: Target, fits: Callable[[Schedule], bool] | None = None) -> Schedule:
     """The heuristic schedule: long contiguous tiles that fit on-chip, enough chunks to share, streaming where needed.
 
-    `fits` says whether what a schedule builds fits on-chip: the first candidate that does is taken, or else the smallest.
+    `fits` says whether what a schedule builds fits on-chip: the first candidate that does is taken, else the smallest.
     """
     schedule = None
     for schedule in candidates(kernel, target):
@@ -252,7 +251,7 @@ def propose(kernel: Kernel, target: Target, fits: Callable[[Schedule], bool] | N
 
 
 def candidates(kernel: Kernel, target: Target) -> Iterator[Schedule]:
-    """Schedules from the preferred one down to the smallest, each made for half the on-chip memory of the one before."""
+    """Schedules from the preferred one down to the smallest, each made for half the on-chip memory of the last."""
     analysis = Analysis(kernel)
     seen: set[Schedule] = set()
     budget = target.onchip_bytes * 3 // 4 if analysis.contractions else target.onchip_bytes // 2
@@ -281,7 +280,7 @@ def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
     shared = _shared_axis(analysis, budget)
     if shared is not None:
         return shared
-    outer = {name: 1 for name in analysis.cut}
+    outer = dict.fromkeys(analysis.cut, 1)
     stream = _stream(analysis, analysis.streamable, outer, budget)
     tiles = dict(outer) | {t.axis: t.size for t in stream}
     independent = product(estimate(analysis.extents[n]) for n in outer)

@@ -1,9 +1,9 @@
 """From a Kernel and a Schedule to a tile Program.
 
 Chunks of outer tiles become the parallel loop. Inside a tile, statements run in order over on-chip buffers; parameters
-are copied in once per tile, or once per chunk where they do not depend on the tile. A streamed axis is walked in passes,
-one more than there are dependent folds along it; each pass recomputes what it needs. Where contractions have a unit of
-their own, each step has two bodies, and the results go through a ring.
+are copied in once per tile, or once per chunk where they do not depend on the tile. A streamed axis is walked in
+passes, one more than there are dependent folds along it; each pass recomputes what it needs. Where contractions have a
+unit of their own, each step has two bodies, and the results go through a ring.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Builder:
         return {n: max(1, min(wanted[n], _int(extents[n], wanted[n]))) for n in self.analysis.outer if n in wanted}
 
     def _legal_stream(self) -> dict[str, int]:
-        """The schedule's streamed axis. Where a unit of its own contracts, it walks the axes of its contractions itself."""
+        """The schedule's streamed axis. A unit of its own that contracts walks the axes of its contractions itself."""
         legal = self.analysis.streamable_with(own_contractions=not self.divided)
         illegal = [t.axis for t in self.schedule.stream if t.axis not in legal or t.axis in self.outer]
         if illegal:
@@ -99,7 +99,7 @@ class _Builder:
         step = Step((*self.rings, *bodies))
         return Program(self.target.name, (*self.kernel.params, *self.buffers.values(), step))
 
-    # -- loops over tiles -----------------------------------------------------------------------------------------------
+    # -- loops over tiles ---------------------------------------------------------------------------------------------
     def _tile_body(self, unit: Unit, fill: Any) -> Parallel:
         """The parallel chunks, the tiles of each chunk, the offsets and extents of a tile, and the work on it."""
         chunk, block = _Block(), _Block()
@@ -152,7 +152,7 @@ class _Builder:
         moved = {n: sym(f"{n}_o") + sym(n) for n in self.tiles}
         return tuple(substitute(i, moved) for i in index)
 
-    # -- buffers ------------------------------------------------------------------------------------------------------------
+    # -- buffers ------------------------------------------------------------------------------------------------------
     def buffer(self, dtype: DType, shape: tuple[Dim, ...], space: str, name: str | None = None) -> str:
         name = name or f"b{len(self.buffers)}"
         self.buffers[name] = Buffer(name, dtype, shape, space)
@@ -182,18 +182,18 @@ class _Builder:
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.name, self.extent(a)) for a in axes)
 
-    # -- operands -------------------------------------------------------------------------------------------------------------
+    # -- operands -----------------------------------------------------------------------------------------------------
     def operand(self, operand: Operand, statement: Statement, chunk: _Block, block: _Block) -> Operand:
         """A read inside the tile: a buffer, after the copy that fills it; literals get positions of the whole."""
         if isinstance(operand, Literal):
             value = operand.value
-            return Literal(operand.dtype, self.global_index((value,))[0]) if isinstance(value, Expr) else operand  # type: ignore[arg-type]
+            return Literal(operand.dtype, self.global_index((value,))[0]) if isinstance(value, Expr) else operand
         if operand.name not in self.params:
             return Access(self.values[operand.name], operand.index)
         return self.load(operand, (*statement.axes, *reduced_of(statement)), self.vector.left, chunk, block)
 
     def load(self, operand: Access, axes: tuple[Axis, ...], space: str, chunk: _Block, block: _Block) -> Access:
-        """Copy the part of a parameter that the axes run over into a buffer, once; per chunk if no tile axis matters."""
+        """Copy the part of a parameter that the axes run over to a buffer, once; per chunk if no tile axis matters."""
         used = {n for index in operand.index for n in symbols(index)}
         order = [str(n) for index in operand.index for n in sorted(symbols(index))]
         own = tuple(sorted((a for a in axes if a.name in used), key=lambda a: order.index(a.name)))
@@ -208,11 +208,12 @@ class _Builder:
         name = self.buffer(self.params[operand.name].dtype, shape, space)
         target = Access(name, index)
         source = Access(operand.name, self.global_index(operand.index))
-        where.lines.append(Copy(target, source, self.axes(own)))
+        if 0 not in self.params[operand.name].shape:  # of nothing, nothing is read, whatever the index says
+            where.lines.append(Copy(target, source, self.axes(own)))
         where.loaded[key] = target
         return target
 
-    # -- the vector unit's work --------------------------------------------------------------------------------------------------
+    # -- the vector unit's work ---------------------------------------------------------------------------------------
     def _vector_lines(self, chunk: _Block, block: _Block) -> None:
         if not self.stream:
             for statement in self.kernel.statements:
@@ -226,10 +227,10 @@ class _Builder:
                     self._emit(statement, chunk, block)
             self._pass(level, levels, (0, self.analysis.extents[axis]), chunk, block)
 
-    # -- an axis shared between cores ---------------------------------------------------------------------------------------------
+    # -- an axis shared between cores ---------------------------------------------------------------------------------
     def _split(self) -> tuple[Any, ...]:
-        """A step per level of folds along the streamed axis: each part leaves partial states in GM, the next step merges
-        them in order. What does not run along the axis is computed again by every part, and stored by a last step."""
+        """A step per level of folds along the streamed axis: each part leaves partial states in GM, the next step
+        merges them in order. What does not run along the axis is computed again by every part, and stored by a last step."""
         (axis,) = self.stream
         levels = self._levels(axis)
         last = max(levels.values(), default=0)
@@ -356,8 +357,8 @@ class _Builder:
         block.lines += finish
 
     def _accumulated(self, statement: Statement, chunk: _Block, inner: _Block, block: _Block) -> list[Statement]:
-        """A fold tile by tile into one state. Long sums of float32 keep their state in float64, where the target has it;
-        what then rounds the state is returned, to follow the loop."""
+        """A fold tile by tile into one state. Long sums of float32 keep their state in float64, where the target has
+        it; what then rounds the state is returned, to follow the loop."""
         assert isinstance(statement, Fold | Contract)
         wide = isinstance(statement, Fold) and FOLDS[statement.fold].compensated and statement.dtype is DType.FLOAT32
         if not wide or DType.FLOAT64 not in self.target.dtypes:
@@ -426,7 +427,7 @@ class _Builder:
         assert isinstance(statement, Scan)
         return replace(statement, target=target, operand=reads[0], axes=axes)
 
-    # -- contractions -----------------------------------------------------------------------------------------------------------
+    # -- contractions -------------------------------------------------------------------------------------------------
     def _contract(self, statement: Contract, chunk: _Block, block: _Block) -> None:
         """On a unit that shares its memory with the vector unit: the result is the value's buffer."""
         target = Access(self.value_buffer(statement), statement.target.index)
@@ -500,7 +501,7 @@ class _Builder:
             access = Access(name, access.index)
         return access
 
-    # -- a cube of its own --------------------------------------------------------------------------------------------------------
+    # -- a cube of its own --------------------------------------------------------------------------------------------
     def _cube_lines(self, chunk: _Block, block: _Block) -> None:
         """The cube's share of a tile: every contraction in blocks, each block's result put into the ring."""
         for statement in self.analysis.contractions:
@@ -519,7 +520,8 @@ class _Builder:
         for axis, size in loops:
             inner.lines.append(Let(f"{axis.name}_b", sym(f"{axis.name}_u")))
             if self._block_extent(axis, size) != size:
-                inner.lines.append(Let(f"{axis.name}_m", minimum(size, outer_extents[axis.name] - sym(f"{axis.name}_b"))))
+                left = outer_extents[axis.name] - sym(f"{axis.name}_b")
+                inner.lines.append(Let(f"{axis.name}_m", minimum(size, left)))
         (self._compute_block if put else self._collect_block)(statement, sizes, inner)
         self.tiles = before
         lines = tuple(inner.lines)
@@ -531,7 +533,7 @@ class _Builder:
         block.lines += lines
 
     def _block_sizes(self, statement: Contract) -> dict[str, int]:
-        """Tile sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
+        """Sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
         names = map(str, statement.target.index[-2:])
         by_position = dict(zip(names, self.schedule.block, strict=False))
         sizes = {}
@@ -620,7 +622,7 @@ class _Builder:
         if literal is not None:
             value = substitute(literal.value, moved) if isinstance(literal.value, Expr) else literal.value
             target = Access(self.buffer(literal.dtype, shape, space), index)
-            block.lines.append(Copy(target, Literal(literal.dtype, value), axes))  # type: ignore[arg-type]
+            block.lines.append(Copy(target, Literal(literal.dtype, value), axes))
             return target
         source = Access(operand.name, tuple(substitute(i, moved) for i in operand.index))
         dtype = self.params[operand.name].dtype

@@ -249,7 +249,7 @@ def _ends(node: Any) -> tuple[str, str] | None:
     return (node.ring, node.buffer) if isinstance(node, Take) else None
 
 
-# -- what is legal -------------------------------------------------------------------------------------------------------
+# -- what is legal ----------------------------------------------------------------------------------------------------
 def _rules(target: Target) -> tuple[Rule, ...]:
     def paths_exist(root: Any, body: Any) -> str | None:
         for statement in text.walk(body):
@@ -300,8 +300,9 @@ def _rules(target: Target) -> tuple[Rule, ...]:
         for ring in step.rings:
             if ring.depth < 2:
                 return f"ring {ring.name} has depth {ring.depth}, expected at least 2"
-            puts = [b.unit for b in step.bodies if any(isinstance(n, Put) and n.ring == ring.name for n in text.walk(b))]
-            takes = [b.unit for b in step.bodies if any(isinstance(n, Take) and n.ring == ring.name for n in text.walk(b))]
+            nodes = [(b.unit, n) for b in step.bodies for n in text.walk(b) if getattr(n, "ring", None) == ring.name]
+            puts = list(dict.fromkeys(unit for unit, node in nodes if isinstance(node, Put)))
+            takes = list(dict.fromkeys(unit for unit, node in nodes if isinstance(node, Take)))
             if puts != [ring.source] or takes != [ring.target]:
                 return f"ring {ring.name} goes from {ring.source} to {ring.target}, put on {puts}, taken on {takes}"
         return None

@@ -58,7 +58,7 @@ class Overflow:
 
 
 def allocate(program: Program, target: Target, sizes: Mapping[str, int] | None = None) -> Allocation:
-    """First-fit offsets of all on-chip buffers. `sizes`: extents of open dimensions; ArgumentError where one is missing."""
+    """First-fit offsets of all on-chip buffers. `sizes`: open extents; ArgumentError where one is missing."""
     offsets: dict[str, int] = {}
     used = {space.name: 0 for space in target.spaces.values() if space.onchip}
     by_space: dict[str, list[Lifetime]] = {}

@@ -24,7 +24,7 @@ from autofusion.tile.ir import Let, Loop, Parallel, Program, Put, Take
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes read from and written to global memory; `intermediate`: the part that is no parameter's (workspace, rings)."""
+    """Bytes read from and written to global memory; `intermediate`: the part that is workspace's and rings'."""
 
     read: int = 0
     written: int = 0
@@ -41,7 +41,7 @@ class Traffic:
 
 
 def gm_bytes(program: Program, sizes: Mapping[str, int] | None = None) -> Traffic:
-    """The bytes of one run, equal to what the interpreter counts. `sizes`: the symbolic extents; ArgumentError without."""
+    """The bytes of one run, as the interpreter counts them. `sizes`: open extents; ArgumentError without."""
     missing = [name for name in program.symbols if name not in (sizes or {})]
     if missing:
         raise ArgumentError(f"the program has the open extent {missing[0]}: give its size")
@@ -65,7 +65,7 @@ class _Count:
         # By identity, with the body beside the answer: a body that is alive keeps its identity to itself.
         self._needs: dict[int, tuple[Sequence[Any], frozenset[str]]] = {}
 
-    # -- what extents depend on ------------------------------------------------------------------------------------------
+    # -- what extents depend on ---------------------------------------------------------------------------------------
     def needs(self, body: Sequence[Any]) -> frozenset[str]:
         """The names whose values decide how many bytes a body moves."""
         if id(body) not in self._needs:
@@ -117,7 +117,7 @@ class _Count:
             return line.buffer, line.ring
         return (line.ring, line.buffer) if isinstance(line, Take) else None
 
-    # -- the walk ------------------------------------------------------------------------------------------------------------
+    # -- the walk -----------------------------------------------------------------------------------------------------
     def lines(self, body: Sequence[Any], env: dict[str, Array], times: Array) -> None:
         """Count a body that runs once per row of `env`, `times` each."""
         for position, line in enumerate(body):
@@ -150,8 +150,9 @@ class _Count:
         inner[line.var] = np.repeat(first, trips) + within * step
         repeated = np.repeat(times, trips)
         lets = 0  # the offsets and extents of a tile come first: what follows depends on the extents alone
-        while lets < len(line.body) and isinstance(line.body[lets], Let):
-            let = line.body[lets]
+        for let in line.body:
+            if not isinstance(let, Let):
+                break
             if let.name in self.needs_after(line.body, lets):
                 inner[let.name] = _column(let.value, inner, repeated)
             lets += 1
