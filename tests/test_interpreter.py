@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from oracle import assert_close, random_graph, unhurried
 from tiled import CPU, MACHINES, execute
 
@@ -253,7 +253,7 @@ def test_a_contraction_with_its_epilogue_writes_its_output_once() -> None:
     assert found.traffic.intermediate == 0
 
 
-@unhurried
+@settings(unhurried, max_examples=60)
 @given(random_graph(most=8))
 def test_random_graphs(case: tuple[Graph, list[np.ndarray]]) -> None:
     for machine in MACHINES:
@@ -279,7 +279,7 @@ def test_open_extents(rows: int, machine: str) -> None:
     F.output(F.tanh(F.mul(x, 2.0)))
     F.output(F.softmax(x))
     F.output(F.relu(F.add(F.matmul(x, w), b)))
-    for columns in (1, 7, 64, 1000):
+    for columns in (1, 7, 64, 1000) if rows < 1000 else (1, 70):
         arrays = [rng.standard_normal(s).astype(np.float32) for s in ((rows, columns), (columns, 48), (48,))]
         check(F.build(), arrays, machine, tolerance=4096)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_close, random_graph, unhurried
 from tiled import CPU, MACHINES, execute, only_group
@@ -55,7 +55,7 @@ def program(text: str, target: Target = ASCEND_910B) -> ir.Program:
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
-@unhurried
+@settings(unhurried, max_examples=50)
 @given(random_graph(most=10))
 def test_programs_and_kernels_read_back(case: tuple[Graph, list[np.ndarray]]) -> None:
     graph, inputs = case
@@ -69,7 +69,9 @@ def test_programs_and_kernels_read_back(case: tuple[Graph, list[np.ndarray]]) ->
             ir.verify(launch.program, target)
 
 
-@pytest.mark.parametrize("graph", [softmax(), softmax(dims.symbol("m"), dims.symbol("n")), linear(norm=True)])
+@pytest.mark.parametrize(
+    "graph", [softmax(), softmax(dims.symbol("m"), dims.symbol("n")), linear(norm=True)], ids=("softmax", "open", "normed")
+)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_known_programs_read_back(graph: Graph, machine: str) -> None:
     choice = choose.choose(only_group(graph, MACHINES[machine]), MACHINES[machine])
@@ -150,6 +152,9 @@ def test_tiles_pass_through_rings_only_along_copy_paths() -> None:
     ir.verify(program(text, ASCEND_950), ASCEND_950)
 
 
+KERNELS = ("softmax", "linear", "normed")
+
+
 # -- schedules --------------------------------------------------------------------------------------------------------
 def legal(kernel: Kernel, target: Target, draw: st.DataObject) -> Schedule:
     """Any schedule that building admits for the kernel."""
@@ -168,8 +173,8 @@ def legal(kernel: Kernel, target: Target, draw: st.DataObject) -> Schedule:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("graph", [softmax(9, 20), linear(9, 11, 8), linear(9, 11, 8, norm=True)], ids=str)
-@unhurried
+@pytest.mark.parametrize("graph", [softmax(9, 20), linear(9, 11, 8), linear(9, 11, 8, norm=True)], ids=KERNELS)
+@settings(unhurried, max_examples=25)
 @given(st.data())
 def test_any_legal_schedule_gives_the_same_result(graph: Graph, machine: str, data: st.DataObject) -> None:
     inputs = arrays_for(graph)
@@ -325,7 +330,7 @@ def test_overflow_says_what_does_not_fit() -> None:
     assert memory.fits(program(text.replace("60000", "5")), small) is not None
 
 
-@unhurried
+@settings(unhurried, max_examples=50)
 @given(random_graph(most=10))
 def test_buffers_alive_together_do_not_overlap(case: tuple[Graph, list[np.ndarray]]) -> None:
     graph, inputs = case

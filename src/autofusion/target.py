@@ -50,7 +50,16 @@ class Unit:
     result: str
 
 
-VECTOR_KINDS = (Kind.SOURCE, Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.JOIN, Kind.GATHER, Kind.COMM)
+VECTOR_KINDS = (
+    Kind.SOURCE,
+    Kind.ELEMENTWISE,
+    Kind.REDUCE,
+    Kind.SCAN,
+    Kind.WINDOW,
+    Kind.JOIN,
+    Kind.GATHER,
+    Kind.COMM,
+)
 
 
 @ir("target {name} {family} cores={cores} features={features}:")

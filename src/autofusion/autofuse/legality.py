@@ -24,7 +24,7 @@ from autofusion.target import GM, Target
 
 TILES = 16  # parts that a group is cut into at least, where its axes allow it
 PART = 16384  # elements of a long fold that are worth a part of their own
-HOST_KINDS = (Kind.OPAQUE, Kind.WINDOW, Kind.SCATTER)
+HOST_KINDS = (Kind.OPAQUE, Kind.SCATTER)
 
 
 Shares: TypeAlias = dict[frozenset[int], tuple[float, float]]
@@ -316,6 +316,7 @@ def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
         node.kind in HOST_KINDS
         or (node.kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)
         or (node.kind is not Kind.COMM and target.unit_for(node.kind) is None)
+        or (node.kind is Kind.CONTRACT and target.unit_for(node.kind) is not target.vector and "strides" in node.attrs)
         or any(t not in target.dtypes for t in types)
     )
 

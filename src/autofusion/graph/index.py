@@ -8,7 +8,7 @@ Views are seen through: an operand is the value that holds the data, addressed p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -129,32 +129,39 @@ def _scan(graph: Graph, node: Node) -> tuple[Region, ...]:
 
 
 def _gather(graph: Graph, node: Node) -> tuple[Region, ...]:
-    data, positions = (graph.values[name] for name in node.inputs)
-    axis = axis_of(node.attrs["axis"], len(data.shape))
-    axes: dict[str, Dim] = {}
-    index = _iterate(node.output.shape, axes)
-    inner = axis + len(positions.shape)
-    source = [*index[:axis], 0, *index[inner:]]
-    where = _read(graph, node.inputs[1], index[axis:inner], axes)
-    return (Region(axes, (Operand(data.name, tuple(source), axis), where), tuple(index)),)
+    """The row's rule addresses data and positions; the position replaces the data's index along `axis`."""
+    (region,) = _ruled(graph, node, look_through=(False, True))
+    data, where = region.operands
+    gathered = axis_of(node.attrs["axis"], len(data.index))
+    return (replace(region, operands=(replace(data, gathered=gathered), where)),)
 
 
-def _contract(graph: Graph, node: Node) -> tuple[Region, ...]:
-    a, b = (graph.values[name].shape for name in node.inputs)
-    axes: dict[str, Dim] = {}
-    reduced: dict[str, Dim] = {}
-    index = _iterate(node.output.shape, axes)
-    k = _axis("r", 0, a[-1], reduced)
-    batch, m, n = index[:-2], index[-2], index[-1]
+class _Axes:
+    """Collects the axes that an index rule makes."""
 
-    def leading(shape: Shape) -> list[Dim]:
-        tail = batch[len(batch) - (len(shape) - 2) :]
-        return [0 if extent == 1 else i for i, extent in zip(tail, shape[:-2], strict=True)]
+    def __init__(self) -> None:
+        self.axes: dict[str, Dim] = {}
+        self.reduced: dict[str, Dim] = {}
 
-    everything = axes | reduced
-    left = _read(graph, node.inputs[0], [*leading(a), m, k], everything)
-    right = _read(graph, node.inputs[1], [*leading(b), k, n], everything)
-    return (Region(axes, (left, right), tuple(index), reduced),)
+    def out(self, extent: Dim) -> Dim:
+        return _axis("o", len(self.axes), extent, self.axes)
+
+    def fold(self, extent: Dim) -> Dim:
+        return _axis("r", len(self.reduced), extent, self.reduced)
+
+
+def _ruled(graph: Graph, node: Node, look_through: tuple[bool, ...] = (True, True)) -> tuple[Region, ...]:
+    """Contractions, windows and gathers: their rows say how operands are addressed."""
+    made = _Axes()
+    shapes = [graph.values[name].shape for name in node.inputs]
+    assert node.row.index is not None
+    operands, output = node.row.index(shapes, node.output.shape, node.attrs, made)
+    everything = made.axes | made.reduced
+    reads = tuple(
+        _read(graph, name, index, everything) if through else Operand(name, tuple(index))
+        for name, index, through in zip(node.inputs, operands, look_through, strict=False)
+    )
+    return (Region(made.axes, reads, tuple(output), made.reduced),)
 
 
 def _join(graph: Graph, node: Node) -> tuple[Region, ...]:
@@ -200,14 +207,14 @@ def _opaque(graph: Graph, node: Node) -> tuple[Region, ...]:
 
 _FORMS = {
     Kind.OPAQUE: _opaque,
-    Kind.WINDOW: _opaque,
+    Kind.WINDOW: _ruled,
     Kind.SCATTER: _opaque,
     Kind.SOURCE: _source,
     Kind.ELEMENTWISE: _elementwise,
     Kind.REDUCE: _reduce,
     Kind.SCAN: _scan,
     Kind.GATHER: _gather,
-    Kind.CONTRACT: _contract,
+    Kind.CONTRACT: _ruled,
     Kind.JOIN: _join,
     Kind.COMM: _elementwise,
 }

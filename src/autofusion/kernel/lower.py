@@ -160,7 +160,7 @@ class _Lowering:
         reduced: tuple[Axis, ...],
         renamed: Mapping[str, Dim],
     ) -> ir.Statement:
-        if node.kind is Kind.REDUCE:
+        if node.kind in (Kind.REDUCE, Kind.WINDOW):
             assert node.row.fold
             return ir.Fold(target, dtype, node.row.fold, reads[0], axes, reduced)
         if node.kind is Kind.SCAN:

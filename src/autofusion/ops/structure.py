@@ -14,7 +14,7 @@ from autofusion.errors import DTypeError, ExecutionError, GraphError, IndexOutOf
 from autofusion.kinds import Kind
 from autofusion.ops.elementwise import NUMBERS, cast_values
 from autofusion.ops.rules import attribute, axis_of, broadcast, first, same
-from autofusion.ops.table import REQUIRED, TABLE, Attrs, Op
+from autofusion.ops.table import REQUIRED, TABLE, Attrs, Axes, Op
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------
@@ -311,6 +311,13 @@ def _gather_type(types: list[DType], attrs: Attrs) -> DType:
     return types[0]
 
 
+def _gather_index(shapes: list[Shape], out: Shape, attrs: Attrs, axes: Axes) -> tuple[list[list[Dim]], list[Dim]]:
+    """out[a, i, b] = data[a, positions[i], b]."""
+    axis, rank = axis_of(attrs["axis"], len(shapes[0])), len(shapes[1])
+    index = [axes.out(extent) for extent in out]
+    return [[*index[:axis], 0, *index[axis + rank :]], index[axis : axis + rank]], index
+
+
 def _gather(data: Array, index: Array, axis: int) -> Array:
     extent = data.shape[axis]
     bad = (index < -extent) | (index >= extent)
@@ -330,6 +337,7 @@ TABLE.register(
         _gather_shape,
         _gather_type,
         _gather,
+        index=_gather_index,
         attributes={"axis": 0},
         doc="data at integer positions along an axis; negative ones count from the end, others out of range raise",
         flops=1,
@@ -347,6 +355,18 @@ def _matmul_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     return (*batch, a[-2], b[-1])
 
 
+def _matmul_index(shapes: list[Shape], out: Shape, attrs: Attrs, axes: Axes) -> tuple[list[list[Dim]], list[Dim]]:
+    """out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]."""
+    index = [axes.out(extent) for extent in out]
+    depth = axes.fold(shapes[0][-1])
+
+    def leading(shape: Shape) -> list[Dim]:
+        tail = index[len(index) - len(shape) : -2]
+        return [0 if extent == 1 else i for i, extent in zip(tail, shape[:-2], strict=True)]
+
+    return [[*leading(shapes[0]), index[-2], depth], [*leading(shapes[1]), depth, index[-1]]], index
+
+
 def _matmul(a: Array, b: Array) -> Array:
     wide = np.float64 if np.issubdtype(a.dtype, np.floating) or a.dtype == DType.BFLOAT16.numpy else a.dtype
     with np.errstate(invalid="ignore", over="ignore"):
@@ -362,6 +382,7 @@ TABLE.register(
         _matmul_shape,
         same,
         _matmul,
+        index=_matmul_index,
         dtypes=tuple(t for t in NUMBERS if t.is_float or t in (DType.INT32, DType.INT64)),
         tolerance=math.inf,  # bounded by the sum of |products| instead: see the evaluator's `error_bound`
         flops=2,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from autofusion.dims import Bounds, Dim, Expr, Shape
 from autofusion.dtypes import Array, DType
 from autofusion.errors import DTypeError, GraphError
+from autofusion.kinds import Kind
 
 Attr: TypeAlias = bool | int | float | str | DType | Expr | tuple[Dim, ...] | None
 Attrs: TypeAlias = Mapping[str, Any]
@@ -40,6 +41,15 @@ class Builder(Protocol):
     def type_of(self, value: Any) -> TensorType: ...
 
 
+class Axes(Protocol):
+    """Makes the axes of an index rule: an axis of one element is the constant 0."""
+
+    def out(self, extent: Dim) -> Dim: ...
+
+    def fold(self, extent: Dim) -> Dim: ...
+
+
+IndexRule: TypeAlias = Callable[[list[Shape], Shape, Attrs, Axes], tuple[list[list[Dim]], list[Dim]]]
 ShapeRule: TypeAlias = Callable[[list[Shape], Attrs], Shape]
 DTypeRule: TypeAlias = Callable[[list[DType], Attrs], DType]
 
@@ -52,7 +62,8 @@ class Op:
     `shape_rule`, `dtype_rule`: the output's, from the inputs' and the attributes (with defaults filled in); they raise
     ShapeError or DTypeError saying what is wrong. `reference`: its meaning on NumPy arrays; reduced-precision inputs of
     elementwise rows arrive as float32 and the result is rounded once. `lower`: None for a primitive, else the same
-    meaning in other rows. `view`: for views, the input index of an output index. `fold`: the Fold row of a reduction or
+    meaning in other rows. `view`: for views, the input index of an output index. `index`: for contractions and windows, from the operands' shapes and the
+    output's: the index of each operand and of the output over the axes that the rule makes. `fold`: the Fold row of a reduction or
     scan. `dtypes`: element types admitted for the leading data operand. `domain`: the interval of sensible test inputs.
     `tolerance`: relative error in units of the result type's epsilon that an implementation may add. `flops`:
     operations an element costs, for ranking only.
@@ -68,6 +79,7 @@ class Op:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     view: Callable[[list[Dim], list[Shape], Attrs, Bounds], list[Dim]] | None = None
     fold: str | None = None
+    index: IndexRule | None = None
     dtypes: tuple[DType, ...] = tuple(DType)
     domain: tuple[float, float] = (-4.0, 4.0)
     tolerance: float = 4.0

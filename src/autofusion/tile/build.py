@@ -230,7 +230,8 @@ class _Builder:
     # -- an axis shared between cores ---------------------------------------------------------------------------------
     def _split(self) -> tuple[Any, ...]:
         """A step per level of folds along the streamed axis: each part leaves partial states in GM, the next step
-        merges them in order. What does not run along the axis is computed again by every part, and stored by a last step."""
+        merges them in order. What does not run along the axis is computed again by every part, and stored by a last
+        step."""
         (axis,) = self.stream
         levels = self._levels(axis)
         last = max(levels.values(), default=0)
@@ -435,8 +436,9 @@ class _Builder:
             self._product(statement, target, chunk, block)
             return
         depth = self.schedule.block[2]
-        (axis,) = statement.reduced
-        if axis.name in self.stream or (isinstance(axis.extent, int) and axis.extent <= depth):
+        axis = statement.reduced[0]
+        whole = len(statement.reduced) > 1 or (isinstance(axis.extent, int) and axis.extent <= depth)
+        if whole or axis.name in self.stream:
             left = self.contract_operand(statement, statement.left, self.cube.left, chunk, block)
             right = self.contract_operand(statement, statement.right, self.cube.right, chunk, block)
             block.lines.append(

@@ -6,6 +6,7 @@ bodies of one step run side by side, exchanging tiles through rings. What moves 
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -160,11 +161,8 @@ class _Grid:
     def __init__(self, axes: Sequence[Axis], scalars: Mapping[str, int]) -> None:
         self.names = tuple(a.name for a in axes)
         self.shape = tuple(max(0, int(dims.evaluate(a.extent, scalars))) for a in axes)
+        self.points = math.prod(self.shape)
         self.scalars = scalars
-
-    @property
-    def points(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
 
     def value(self, dim: Dim) -> Any:
         """A dim at every point: an int, or an array that broadcasts to the grid."""
@@ -279,7 +277,7 @@ class _Machine:
         return tuple(int(dims.evaluate(dim, self.sizes)) for dim in tensor.shape)
 
     def _bytes(self, tensor: Buffer | Ring) -> int:
-        return int(np.prod(self._shape(tensor), dtype=np.int64)) * tensor.dtype.size
+        return math.prod(self._shape(tensor)) * tensor.dtype.size
 
     def array(self, name: str, core: _Core) -> Array:
         """The array behind a name, for one core."""
@@ -501,7 +499,7 @@ def _products(left: tuple[Array, list[str]], right: tuple[Array, list[str]], lin
     def shaped(values: Array, names: list[str], *groups: list[str]) -> Array:
         ordered = values.transpose([names.index(n) for group in groups for n in group])
         sizes = [extents[n] for n in groups[0]]
-        return ordered.reshape(sizes + [int(np.prod([extents[n] for n in g], dtype=np.int64)) for g in groups[1:]])
+        return ordered.reshape(sizes + [math.prod(extents[n] for n in g) for g in groups[1:]])
 
     product = np.matmul(shaped(a, in_a, batch, rows, depth), shaped(b, in_b, batch, depth, columns))
     made = [*batch, *rows, *columns]

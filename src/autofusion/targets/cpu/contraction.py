@@ -48,6 +48,7 @@ class _Shape:
     rows: Axis | None
     columns: Axis
     depth: Axis
+    taps: tuple[Axis, ...]
     others: tuple[Axis, ...]
     left: Ref
     right: Ref
@@ -64,8 +65,6 @@ class _Shape:
 def _classify(memory: Memory, statement: Contract) -> _Shape | None:
     """Roles of the axes; None where an access is not linear or the result has no contiguous axis."""
     refs = [memory.ref(a) for a in (statement.left, statement.right, statement.target)]
-    if len(statement.reduced) != 1:
-        return None
     axes = [a for a in statement.axes if a.extent != 1]
     steps = {a.name: [coefficient_of(r.offset, a.name) for r in refs] for a in (*axes, *statement.reduced)}
     if any(step is None for found in steps.values() for step in found):
@@ -80,7 +79,9 @@ def _classify(memory: Memory, statement: Contract) -> _Shape | None:
     rows = [a for a in axes if a is not contiguous and steps[a.name][1 - side] == 0 and steps[a.name][side] != 0]
     row = max(rows, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30, default=None)
     others = tuple(a for a in axes if a is not contiguous and a is not row)
-    return _Shape(row, contiguous, statement.reduced[0], others, left, right, target)
+    depth = max(statement.reduced, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30)
+    taps = tuple(a for a in statement.reduced if a is not depth)
+    return _Shape(row, contiguous, depth, taps, others, left, right, target)
 
 
 def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V], target: Target) -> bool:
@@ -109,7 +110,7 @@ def _call_library(e: Emitter, memory: Memory, statement: Contract, values: Mappi
     depth = statement.reduced[0]
     rows = [a for a in statement.axes if a.extent != 1 and steps[a.name][0] != 0 and steps[a.name][1] == 0]
     columns = [a for a in statement.axes if a.extent != 1 and steps[a.name][1] != 0 and steps[a.name][0] == 0]
-    row, column = (rows or [None])[-1], (columns or [None])[-1]
+    row, column = rows[-1] if rows else None, columns[-1] if columns else None
     at = dict(values)
     tuned = LIBRARY.get(statement.library)
     e.module.globals[tuned.name] = tuned.source
@@ -185,11 +186,18 @@ class _Kernel:
                 self.values[axis.name] = stack.enter_context(e.loop(e.i64(0), end, e.i64(1)))
             depth = emit_dim(e, self.shape.depth.extent, self.values)
             single = depth.ref.isdigit() and int(depth.ref) <= DEPTH
-            if single:
+            if single and not self.shape.taps:
                 self._columns(e.i64(0), depth, fresh=not self.statement.accumulate)
                 return
+            self.values |= {axis.name: e.i64(0) for axis in self.shape.taps}
             if not self.statement.accumulate:
                 self._columns(e.i64(0), e.i64(0), fresh=True)
+            for axis in self.shape.taps:
+                end = emit_dim(e, axis.extent, self.values)
+                self.values[axis.name] = stack.enter_context(e.loop(e.i64(0), end, e.i64(1)))
+            if single:
+                self._columns(e.i64(0), depth, fresh=False)
+                return
             with e.loop(e.i64(0), depth, e.i64(DEPTH)) as begin:
                 rest = e.sub(depth, begin)
                 size = e.select(e.cmp("icmp slt", rest, e.i64(DEPTH)), rest, e.i64(DEPTH))
