@@ -209,7 +209,7 @@ def emit(
         for code in compilation.codes.values():
             rendered = render.render(code.program, compilation.target, "kernel", compilation.graph.symbols)
             code.functions, code.scratch, code.text = rendered.functions, rendered.scratch, rendered.text
-        compilation.plan = pipeline._plan(
+        compilation.plan = pipeline.plan_of(
             compilation.graph, compilation.partition, compilation.groups, compilation.codes
         )
     elif stage in ("llvm", "asm"):

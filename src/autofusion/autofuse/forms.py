@@ -19,26 +19,28 @@ def estimate(dim: Dim) -> int:
     return dim if isinstance(dim, int) else int(evaluate(dim, dict.fromkeys(symbols(dim), SIZE_HINT)))
 
 
+class Feed(NamedTuple):
+    """A value that a node reads and another compute node makes, with that node's name and kind."""
+
+    value: str
+    producer: str
+    kind: Kind
+
+
 class Form(NamedTuple):
     """A compute node in index form.
 
-    `reads`: the values that it reads, past views, each once. `work`: elementwise operations; `products`: multiply-adds
+    `feeds`: those of `reads` that compute nodes make. `reads`: the values that it reads, past views, each once. `work`: elementwise operations; `products`: multiply-adds
     of a contraction, which are counted apart.
     """
 
     node: Node
+    name: str
     regions: tuple[Region, ...]
     reads: tuple[str, ...]
+    feeds: tuple[Feed, ...]
     work: float
     products: float
-
-
-def _form(node: Node, found: tuple[Region, ...]) -> Form:
-    reads = tuple(dict.fromkeys(o.value for region in found for o in region.operands))
-    points = float(sum(math.prod(map(estimate, (*r.axes.values(), *r.reduced.values()))) for r in found))
-    if node.kind is Kind.CONTRACT:
-        return Form(node, found, reads, 0.0, points)
-    return Form(node, found, reads, points * max(node.row.flops, 0.25), 0.0)
 
 
 class Forms:
@@ -52,8 +54,18 @@ class Forms:
     def of(self, node: Node) -> Form:
         form = self._forms.get(node.name)
         if form is None:
-            form = self._forms[node.name] = _form(node, regions(self.graph, node))
+            form = self._forms[node.name] = self._make(node, regions(self.graph, node))
         return form
+
+    def _make(self, node: Node, found: tuple[Region, ...]) -> Form:
+        reads = tuple(dict.fromkeys([o.value for region in found for o in region.operands]))
+        feeds = [Feed(v, p.name, p.kind) for v in reads if (p := self.producer(v)) is not None]
+        points = 0.0
+        for region in found:
+            points += math.prod([estimate(n) for extents in (region.axes, region.reduced) for n in extents.values()])
+        own = points * max(node.row.flops, 0.25), 0.0
+        work, products = (0.0, points) if node.kind is Kind.CONTRACT else own
+        return Form(node, node.name, found, reads, tuple(feeds), work, products)
 
     def bytes(self, value: str) -> int:
         """The size of a value, estimated where it is symbolic."""

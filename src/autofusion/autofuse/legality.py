@@ -16,7 +16,7 @@ from autofusion.autofuse.forms import Form, Forms, estimate, plain_axis
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Dim, Expr, symbols
 from autofusion.dtypes import DType
-from autofusion.graph.index import Region
+from autofusion.graph.index import Region, regions
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
 from autofusion.ops.library import LIBRARY, LibraryKernel
@@ -80,6 +80,7 @@ class Space:
         self.least_bytes = target.lane_bytes
         self.values: dict[str, Tile] = {}  # per compute node: its value
         self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
+        self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
         self.written = frozenset(self.writes.values())
         self._routes: dict[tuple[Kind, Kind], str | None] = {}
@@ -94,28 +95,29 @@ class Space:
     # -- a node alone -----------------------------------------------------------------------------------------------
     def add(self, form: Form) -> None:
         """Make the node's axes, with the flags that the node itself sets."""
-        node = form.node
-        self.region_axes[node.name] = [self._region(node.name, number, r) for number, r in enumerate(form.regions)]
+        node, name = form.node, form.name
+        self.region_axes[name] = [self._region(name, number, r) for number, r in enumerate(form.regions)]
         if len(form.regions) == 1:
-            local = self.region_axes[node.name][0]
-            names = [plain_axis(i) for i in form.regions[0].output]
-            self.value_axes[node.name] = [local[name] if name else None for name in names]
+            local = self.region_axes[name][0]
+            plain = [plain_axis(i) for i in form.regions[0].output]
+            self.value_axes[name] = [local[axis] if axis else None for axis in plain]
         else:
-            self.value_axes[node.name] = self._joined(form)
+            self.value_axes[name] = self._joined(form)
+        axes = [axis for axis in self.value_axes[name] if axis is not None]
         if node.kind is Kind.CONTRACT:
-            for axis in self.value_axes[node.name]:
-                if axis is not None:
-                    self.axes.flag(axis, Use.CONTRACTED)
-        axes = [axis for axis in self.value_axes[node.name] if axis is not None]
-        self.values[node.name] = self._tile(node.name, node.output.dtype.compute, axes)
-        self.loads[node.name] = list(self._loaded(form))
+            for axis in axes:
+                self.axes.flag(axis, Use.CONTRACTED)
+        self.values[name] = self._tile(name, node.output.dtype.compute, axes)
+        self.loads[name] = list(self._loaded(form))
+        if runs_on_host(self.graph, self.target, node):
+            self.on_host.add(name)
 
     def _loaded(self, form: Form) -> Iterator[Tile]:
         """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
         contraction."""
         if form.node.kind is Kind.CONTRACT:
             return
-        for local, region in zip(self.region_axes[form.node.name], form.regions, strict=True):
+        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
             for operand in region.operands:
                 source = self.graph.producers.get(operand.value)
                 if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
@@ -160,23 +162,24 @@ class Space:
     # -- a node inside a group ----------------------------------------------------------------------------------------
     def connect(self, form: Form, inside: Container[str]) -> None:
         """Unify the node's axes with those of its producers in `inside` (names of nodes)."""
-        self.axes.newcomer = form.node.name
-        for local, region in zip(self.region_axes[form.node.name], form.regions, strict=True):
+        self.axes.newcomer = form.name
+        made = {feed.value: feed.producer for feed in form.feeds}
+        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
             for operand in region.operands:
-                producer = self.forms.producer(operand.value)
-                if producer is None or producer.name not in inside:
+                producer = made.get(operand.value)
+                if producer is None or producer not in inside:
                     continue
-                for axis, index in zip(self.value_axes[producer.name], operand.index, strict=True):
+                for axis, index in zip(self.value_axes[producer], operand.index, strict=True):
                     if axis is not None:
                         self._align(axis, index, local)
                 if operand.gathered is not None:
-                    gathered = self.value_axes[producer.name][operand.gathered]
+                    gathered = self.value_axes[producer][operand.gathered]
                     if gathered is not None:
                         self.axes.flag(gathered, Use.BROKEN)
 
-    def resident_bytes(self, node: Node) -> int:
+    def resident_bytes(self, name: str) -> int:
         """On-chip bytes of a node's value with every axis tiled as small as it can be."""
-        return self.tile_bytes(self.values[node.name])
+        return self.tile_bytes(self.values[name])
 
     def tile_bytes(self, tile: Tile) -> int:
         """The same of any tile."""
@@ -206,7 +209,7 @@ class Space:
 
     def share(self, form: Form) -> Shares:
         """The node's work by its axes."""
-        locals_ = self.region_axes[form.node.name]
+        locals_ = self.region_axes[form.name]
         roots = frozenset(self.axes.find(axis) for local in locals_ for axis in local.values())
         return {roots: (form.work, form.products)}
 
@@ -297,14 +300,14 @@ def _judge(space: Space, merge: Merge) -> Verdict:
 
 
 def _verdict(merge: Merge, code: Code, text: str, **numbers: float) -> Verdict:
-    return Verdict(code, merge.groups[0].name, merge.form.node.name, text, tuple(numbers.items()))
+    return Verdict(code, merge.groups[0].name, merge.form.name, text, tuple(numbers.items()))
 
 
 def _boundary(space: Space, merge: Merge) -> Verdict | None:
     node = merge.form.node
     if node.kind is Kind.COMM or any(g.sealed is Code.COMMUNICATION for g in merge.groups):
         return _verdict(merge, Code.COMMUNICATION, "communication between devices is always a boundary")
-    if any(g.sealed is Code.OPAQUE for g in merge.groups) or runs_on_host(space.graph, space.target, node):
+    if any(g.sealed is Code.OPAQUE for g in merge.groups) or merge.form.name in space.on_host:
         return _verdict(merge, Code.OPAQUE, f"an operator that {space.target.name} does not compile runs on the host")
     return None
 
@@ -316,21 +319,25 @@ def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
         node.kind in HOST_KINDS
         or (node.kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)
         or (node.kind is not Kind.COMM and target.unit_for(node.kind) is None)
-        or (node.kind is Kind.CONTRACT and target.unit_for(node.kind) is not target.vector and "strides" in node.attrs)
+        or (node.kind is Kind.CONTRACT and _too_deep(graph, target, node))
         or any(t not in target.dtypes for t in types)
     )
+
+
+def _too_deep(graph: Graph, target: Target, node: Node) -> bool:
+    """A matrix unit of its own folds one axis; sums over several need one that shares its memory with the vector unit."""
+    return target.unit_for(node.kind) is not target.vector and len(regions(graph, node)[0].reduced) > 1
 
 
 def _slots(space: Space, merge: Merge) -> Verdict | None:
     """A hand-tuned kernel fuses with its producers and its consumers only through the slots that it has."""
     tuned = space.library(merge.form.node)
-    for value in merge.form.reads:
-        producer = space.forms.producer(value)
-        if producer is None or producer.name not in merge:
+    for feed in merge.form.feeds:
+        if feed.producer not in merge:
             continue
         if tuned is not None and not tuned.prologue:
             return _verdict(merge, Code.LIBRARY, f"library kernel {tuned.name} has no prologue slot")
-        feeding = space.library(producer)
+        feeding = space.library(space.graph.producers[feed.value]) if feed.kind is Kind.CONTRACT else None
         if feeding is not None and not feeding.epilogue:
             return _verdict(merge, Code.LIBRARY, f"library kernel {feeding.name} has no epilogue slot")
     return None
@@ -346,10 +353,10 @@ def _limit(space: Space, merge: Merge) -> Verdict | None:
 
 def _units(space: Space, merge: Merge) -> Verdict | None:
     """Tiles must be able to go from the producers' unit to the consumer's."""
-    for value in merge.form.reads:
-        producer = space.forms.producer(value)
-        if producer is not None and producer.name in merge:
-            problem = space.no_route(producer.kind, merge.form.node.kind)
+    kind = merge.form.node.kind
+    for feed in merge.form.feeds:
+        if feed.producer in merge:
+            problem = space.no_route(feed.kind, kind)
             if problem:
                 return _verdict(merge, Code.UNIT, f"{space.target.name} {problem}")
     return None
@@ -377,7 +384,7 @@ def effects(space: Space, form: Form) -> tuple[frozenset[str], frozenset[str]]:
         for operand in region.operands
         if operand.value in space.written and (operand.index != region.output or operand.gathered is not None)
     }
-    goal = space.writes.get(form.node.name)
+    goal = space.writes.get(form.name)
     return frozenset(() if goal is None else (goal,)), frozenset(elsewhere)
 
 
@@ -386,10 +393,10 @@ def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
     where the merge made an axis of its groups resident (`changed`)."""
     limit = space.target.onchip_bytes
     node = merge.form.node
-    inside = [p for value in merge.form.reads if (p := space.forms.producer(value)) and p.name in merge]
+    inside = [feed.producer for feed in merge.form.feeds if feed.producer in merge]
     # What the operator reads may live longer than it did before.
-    merge.peak = sum(g.peak for g in merge.groups) + sum(map(space.resident_bytes, (node, *inside)))
-    merge.peak += sum(map(space.tile_bytes, space.loads[node.name]))
+    merge.peak = sum([g.peak for g in merge.groups]) + sum(map(space.resident_bytes, (merge.form.name, *inside)))
+    merge.peak += sum(map(space.tile_bytes, space.loads[merge.form.name]))
     if changed or merge.peak > limit:
         merge.peak = peak_bytes(space, merge.nodes)
     if merge.peak > limit:
@@ -432,7 +439,7 @@ def _profit(space: Space, merge: Merge, alone: int, joined: bool) -> Verdict | N
     target, form = space.target, merge.form
     merge.sinks = merged_sinks(space, merge)
     merge.shares = _merged_shares(space, merge, joined)
-    crossing = sum(space.forms.bytes(v) for v in form.reads if (p := space.forms.producer(v)) and p.name in merge)
+    crossing = sum([space.forms.bytes(feed.value) for feed in form.feeds if feed.producer in merge])
     won = crossing / target.bandwidth + target.barrier_us
     merge.microseconds, merge.parallel = group_us(space, merge.shares, merge.sinks.values())
     apart = sum(g.microseconds for g in merge.groups) + time_of(target, form.work, form.products, alone)
@@ -517,7 +524,7 @@ def operand_again_us(space: Space, merge: Merge) -> float:
     for operand in (left, right):
         inner = 1
         for name in {n for i in operand.index if isinstance(i, Expr) for n in symbols(i)}:
-            local = space.region_axes[form.node.name][0].get(name)
+            local = space.region_axes[form.name][0].get(name)
             if local is not None and (name in form.regions[0].reduced or not _outer(form, name)):
                 inner *= estimate(space.axes.extent[local])
         size = inner * space.graph.values[operand.value].dtype.size
@@ -536,5 +543,5 @@ def merged_sinks(space: Space, merge: Merge) -> dict[str, tuple[int, ...]]:
     """The operators of the merged group that no other of its operators reads, with the axes of their values."""
     read = set(merge.form.reads)
     sinks = {name: axes for group in merge.groups for name, axes in group.sinks.items() if name not in read}
-    sinks[merge.form.node.name] = space.sink_axes(merge.form.node)
+    sinks[merge.form.name] = space.sink_axes(merge.form.node)
     return sinks

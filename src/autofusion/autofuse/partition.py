@@ -71,11 +71,9 @@ class Walk:
 
     def _producer_groups(self, form: Form) -> list[Group]:
         found: dict[int, Group] = {}
-        for value in form.reads:
-            producer = self.forms.producer(value)
-            if producer is not None:
-                group = self.group_of[producer.name]
-                found[group.number] = group
+        for feed in form.feeds:
+            group = self.group_of[feed.producer]
+            found[group.number] = group
         return list(found.values())
 
     def _candidates(self, producers: list[Group]) -> list[tuple[Group, ...]]:
@@ -121,7 +119,7 @@ class Walk:
     def _add(self, group: Group, form: Form) -> None:
         written, elsewhere = effects(self.space, form)
         group.nodes.append(form.node)
-        group.members.add(form.node.name)
+        group.members.add(form.name)
         group.written |= written
         group.elsewhere |= elsewhere
 
@@ -130,18 +128,18 @@ class Walk:
         self.count += 1
         level = 1 + max((g.level for g in producers), default=-1)
         space = self.space
-        group = Group(self.count, level, sinks={form.node.name: space.sink_axes(form.node)}, shares=space.share(form))
+        group = Group(self.count, level, sinks={form.name: space.sink_axes(form.node)}, shares=space.share(form))
         self._add(group, form)
         group.microseconds, group.parallel = group_us(space, group.shares, group.sinks.values())
         group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION
-        elif runs_on_host(self.space.graph, self.target, form.node):
+        elif form.name in self.space.on_host:
             group.sealed = Code.OPAQUE
         for producer in producers:
             producer.has_dependents = True
         self.groups[group.number] = group
-        self.group_of[form.node.name] = group
+        self.group_of[form.name] = group
 
 
 @contextmanager

@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-
 from autofusion import api
-from autofusion.dims import evaluate
 from autofusion.dtypes import Array
 from autofusion.graph.ir import Graph
 from autofusion.runtime.executable import Executable
-from autofusion.superkernel.plan import Call, HostCall, Launch, Phase, Plan
+from autofusion.superkernel.plan import Call, Launch, Phase, Plan
 
 
 class Runner(Protocol):
@@ -51,32 +48,11 @@ def _is_next(before: Call, call: Call) -> bool:
     return (before.kernel, before.arguments, before.step + 1) == (call.kernel, call.arguments, call.step)
 
 
-class OpByOp(Executable):
-    """An executable of many launches, which finds the addresses once a call: a launch costs what it must."""
-
-    def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int) -> None:
-        symbols = np.array([sizes[name] for name in self.plan.symbols], np.int64)
-        addresses = [values[name].__array_interface__["data"][0] for name in self.slots]
-        pointers = np.array(addresses, np.uint64)
-        number = 0
-        for segment in self.plan.segments:
-            if isinstance(segment, HostCall):
-                self._host(segment, values, sizes)
-                continue
-            native, chunks, checks = self._native[number]
-            if native is None:
-                native, chunks, checks = self._sized_table(number, segment, sizes)
-            number += 1
-            counts = np.array([int(evaluate(c, sizes)) for c in chunks], np.int64)
-            native.launch(np.concatenate([pointers, np.array(checks, np.uint64)]), symbols, counts, workers)
-            self.counts.launches += 1
-
-
 def unfused(graph: Graph, target: str, numerics: str) -> tuple[api.Compiled, Executable]:
     """The graph compiled without fusion, and the executable that launches its operators one by one."""
     compiled = api.compile_graph(graph, target, numerics, fuse=False)
     whole = compiled.executable
-    return compiled, OpByOp(op_by_op(whole.plan), compiled.graph, whole.functions, whole.workers)
+    return compiled, Executable(op_by_op(whole.plan), compiled.graph, whole.functions, whole.workers)
 
 
 def medians(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from autofusion import dims, text
+from autofusion import config, dims, text
 from autofusion.autofuse import improve, partition
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup, Partition
@@ -21,7 +22,7 @@ from autofusion.graph.ir import Graph
 from autofusion.jit import cache as caching
 from autofusion.jit import dump as dumping
 from autofusion.kernel import lower, schedule
-from autofusion.kernel.ir import STATEMENTS, Contract, Kernel, Param
+from autofusion.kernel.ir import STATEMENTS, Contract, Kernel, Param, Statement
 from autofusion.kernel.lower import Lowered
 from autofusion.kernel.schedule import Schedule
 from autofusion.ops import Kind
@@ -173,12 +174,13 @@ class _Compiler:
             if self.progress:
                 self.progress("kernels", number, len(device))
             made.append(self._group(group, generate))
-        plan = _plan(graph, groups, made, self.codes)
+        plan = plan_of(graph, groups, made, self.codes)
         compilation = Compilation(
             self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
         )
         self.dump.write("groups", dict(stages(compilation))["groups"])
         self.dump.write("plan", str(plan))
+        _narrate(compilation)
         return compilation
 
     def _group(self, group: FusionGroup, generate: bool) -> GroupCode:
@@ -239,6 +241,18 @@ def renamed(node: T, names: Mapping[str, str]) -> T:
     return text.map_dims(node, lambda dim: dims.substitute(dim, values))
 
 
+def _narrate(compilation: Compilation) -> None:
+    """What `AUTOFUSION_DEBUG` asks for, on stderr: 1 the stages' times, 2 also every verdict."""
+    level = config.debug_level()
+    if level >= 1:
+        spent = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in compilation.milliseconds.items())
+        counts = f"{len(compilation.partition.groups)} groups, {len(compilation.codes)} kernels"
+        print(f"autofusion: {compilation.graph.name}: {counts}; {spent}", file=sys.stderr)
+    if level >= 2:
+        for verdict in compilation.partition.verdicts:
+            print(f"autofusion: {verdict}", file=sys.stderr)
+
+
 def _check_world(graph: Graph) -> None:
     """Communication runs here only in a world of one device, where it is the identity."""
     for node in graph.nodes:
@@ -263,7 +277,7 @@ def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Tar
     )
 
 
-def _plan(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mapping[str, Code]) -> Plan:
+def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mapping[str, Code]) -> Plan:
     by_group = {g.group.name: g for g in made}
     calls: list[KernelCall | FusionGroup] = []
     for group in groups.groups:
@@ -322,8 +336,9 @@ def _noted(group: GroupCode, node: Kernel | Program) -> str:
     """A kernel's or program's text with the graph's names as comments."""
 
     def note(line: Any) -> str:
-        name = line.name if isinstance(line, Param) else line.target.name if isinstance(line, STATEMENTS) else ""
-        return group.lowered.names.get(name, "")
+        if isinstance(line, Param):
+            return group.lowered.names.get(line.name, "")
+        return group.lowered.names.get(cast(Statement, line).target.name, "") if isinstance(line, STATEMENTS) else ""
 
     return text.show(node, note)
 

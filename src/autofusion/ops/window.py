@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,6 @@ def _window_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     if not isinstance(kernel, tuple) or not 1 <= len(kernel) <= len(shape):
         raise GraphError(f"kernel={kernel!r}: expected 1 to {len(shape)} window sizes")
     rank = len(kernel)
-    if attrs["fold"] not in ("max", "min", "sum"):
-        raise GraphError(f"fold={attrs['fold']!r}: expected max, min or sum")
     steps = zip(shape[-rank:], kernel, _numbers(attrs, "strides", rank), _numbers(attrs, "dilations", rank), strict=True)
     return (*shape[:-rank], *(reach(*each) for each in steps))
 
@@ -68,7 +67,8 @@ def windows(a: Array, kernel: tuple[int, ...], strides: Any, dilations: Any) -> 
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(a, spans, axis=tuple(range(a.ndim - rank, a.ndim)))
     at = tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)
-    return view[(..., *at)]
+    index: Any = (..., *at)
+    return np.asarray(view[index])
 
 
 def _window(a: Array, kernel: Any, strides: Any, dilations: Any, fold: str) -> Array:
@@ -78,15 +78,19 @@ def _window(a: Array, kernel: Any, strides: Any, dilations: Any, fold: str) -> A
     return np.asarray(FOLDS[fold].reference(wide, axis=taps)).astype(a.dtype)
 
 
+def _folding(fold: str) -> Callable[..., Array]:
+    return lambda a, kernel, strides, dilations: _window(a, kernel, strides, dilations, fold)
+
+
 for _fold in ("max", "min", "sum"):
     TABLE.register(
         Op(
             f"window_{_fold}",
             Kind.WINDOW,
             1,
-            lambda shapes, attrs, fold=_fold: _window_shape(shapes, {**attrs, "fold": fold}),
+            _window_shape,
             same,
-            lambda a, kernel, strides, dilations, fold=_fold: _window(a, kernel, strides, dilations, fold),
+            _folding(_fold),
             index=_window_index,
             fold=_fold,
             attributes={"kernel": REQUIRED, "strides": None, "dilations": None},

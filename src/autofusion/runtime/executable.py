@@ -38,6 +38,14 @@ class Function:
     owner: Any = field(repr=False, compare=False)  # keeps the code in memory
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A launch for certain sizes: the table that the native runtime walks, and how many chunks each of its tasks has."""
+
+    native: pool.Plan
+    chunks: Array
+
+
 class Executable:
     """Calls of one plan. Safe to call from several threads; a call's workspace is its own."""
 
@@ -49,42 +57,38 @@ class Executable:
         self.counts = Counts()
         self.slots = {name: number for number, name in enumerate(plan.storages)}
         self.inputs = graph.inputs
-        self._native: list[tuple[pool.Plan, list[Any], list[Any]]] = []
         self._constants = {c.value.name: graph.data[c.digest] for c in graph.constants}
-        self._base = len(self.slots)
+        self._checks = sorted({call.check for call in plan.calls})  # the pointer table ends with their numbers
         self._nodes = graph.producers
         self._spare: list[Array] = []
         self._lock = threading.Lock()
-        self._sized: dict[Any, Any] = {}
-        for launch in plan.launches:
-            self._native.append(self._table(launch, {}) if not plan.symbols else (None, [], []))  # type: ignore[arg-type]
+        self._bound: dict[Any, Bound] = {}
 
     # -- the table that the native runtime walks ------------------------------------------------------------------------
-    def _table(self, launch: Launch, sizes: Mapping[str, int]) -> tuple[pool.Plan, list[Any], list[Any]]:
-        phases, chunks, checks = [], [], []  # type: list[Any], list[Any], list[Any]
+    def _bind(self, number: int, launch: Launch, sizes: Mapping[str, int]) -> Bound:
+        """The launch for these sizes; the last ones are kept."""
+        key = (number, tuple(sizes.values()))
+        found = self._bound.get(key)
+        if found is None:
+            if len(self._bound) >= 64 + len(self.plan.launches):
+                self._bound.clear()  # by another thread, perhaps, between any two lines here
+            found = self._bound[key] = self._table(launch, sizes)
+        return found
+
+    def _table(self, launch: Launch, sizes: Mapping[str, int]) -> Bound:
+        phases: list[tuple[pool.Task, ...]] = []
+        chunks: list[int] = []
         for phase in launch.body:
             tasks = []
             for call in phase.body:
-                buffers = tuple(self.slots[name] for name in call.arguments)
-                if call.check not in checks:
-                    checks.append(call.check)
-                base = self._base + checks.index(call.check)
+                buffers = [self.slots[name] for name in call.arguments]
+                buffers.append(len(self.slots) + self._checks.index(call.check))
                 function = self.functions[call.kernel, call.step]
                 scratch = int(evaluate(call.scratch, sizes))
-                tasks.append(pool.Task(function.address, (*buffers, base), len(chunks), scratch))
-                chunks.append(call.chunks)
+                tasks.append(pool.Task(function.address, tuple(buffers), len(chunks), scratch))
+                chunks.append(int(evaluate(call.chunks, sizes)))
             phases.append(tuple(tasks))
-        return pool.Plan(tuple(phases)), chunks, checks
-
-    def _sized_table(self, number: int, launch: Launch, sizes: Mapping[str, int]) -> Any:
-        """The table for these sizes; the last ones are kept."""
-        key = (number, tuple(sizes.values()))
-        found = self._sized.get(key)
-        if found is None:
-            if len(self._sized) >= 64:
-                self._sized.clear()  # by another thread, perhaps, between any two lines here
-            found = self._sized[key] = self._table(launch, sizes)
-        return found
+        return Bound(pool.Plan(tuple(phases)), np.array(chunks, np.int64))
 
     # -- one call ---------------------------------------------------------------------------------------------------------
     def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
@@ -118,19 +122,16 @@ class Executable:
 
     def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int) -> None:
         symbols = np.array([sizes[name] for name in self.plan.symbols], np.int64)
+        addresses = [values[name].__array_interface__["data"][0] for name in self.slots]
+        pointers = np.array(addresses + self._checks, np.uint64)
         number = 0
         for segment in self.plan.segments:
             if isinstance(segment, HostCall):
                 self._host(segment, values, sizes)
                 continue
-            native, chunks, checks = self._native[number]
-            if native is None:
-                native, chunks, checks = self._sized_table(number, segment, sizes)
+            bound = self._bind(number, segment, sizes)
             number += 1
-            pointers = [values[name].__array_interface__["data"][0] for name in self.slots]
-            counts = np.array([int(evaluate(c, sizes)) for c in chunks], np.int64)
-            table = np.array(pointers + checks, np.uint64)
-            failed = native.launch(table, symbols, counts, workers)
+            failed = bound.native.launch(pointers, symbols, bound.chunks, workers)
             with self._lock:
                 self.counts.launches += 1
             if failed is not None:

@@ -208,8 +208,7 @@ class _Builder:
         name = self.buffer(self.params[operand.name].dtype, shape, space)
         target = Access(name, index)
         source = Access(operand.name, self.global_index(operand.index))
-        if 0 not in self.params[operand.name].shape:  # of nothing, nothing is read, whatever the index says
-            where.lines.append(Copy(target, source, self.axes(own)))
+        where.lines.append(Copy(target, source, self.axes(own)))
         where.loaded[key] = target
         return target
 
