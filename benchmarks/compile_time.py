@@ -55,7 +55,10 @@ def main() -> None:
     compiled = api.compile_graph(distinct_groups(count))
     seconds = time.perf_counter() - start
     stats = compiled.stats
-    print(f"{stats['groups']} groups, {stats['kernels']} distinct kernels: {seconds:.1f} s, {seconds / count * 1e3:.1f} ms each")
+    print(
+        f"{stats['groups']} groups, {stats['kernels']} distinct kernels: "
+        f"{seconds:.1f} s, {seconds / count * 1e3:.1f} ms each"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A hand-tuned kernel beside the generated code: a matrix product of few rows, written in LLVM IR, with an epilogue slot.
+"""A hand-tuned kernel beside the generated code: a matrix product of few rows, written in LLVM IR, with an epilogue
+slot.
 
 The kernel walks the depth once per row and column pair in order. Autofuse keeps its result tile on-chip,
 so the bias and the ReLU that follow still run before the only write to global memory.

@@ -25,7 +25,7 @@ EXTENTS = (0, 1, 2, 3, 5, 7, 8)
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------------------------
 def random_array(
     rng: np.random.Generator, dtype: DType, shape: Any, domain: tuple[float, float] = (-4.0, 4.0)
 ) -> Array:
@@ -53,7 +53,7 @@ def edges_of(dtype: DType) -> Array:
     return np.array([sign * value for value in listed for sign in (1, -1)]).astype(dtype.numpy)
 
 
-# -- comparison -------------------------------------------------------------------------------------------------------
+# -- comparison ------------------------------------------------------------------------------------------------------
 def epsilon(dtype: DType) -> float:
     """Distance from 1 to the next value of a float type."""
     return float(ml_dtypes.finfo(dtype.numpy).eps)
@@ -97,7 +97,7 @@ def error_scale(row: Op, arrays: list[Array], attrs: Any) -> Array:
     return reference.apply(row, wide, attrs)
 
 
-# -- random graphs ----------------------------------------------------------------------------------------------------
+# -- random graphs ---------------------------------------------------------------------------------------------------
 class _Drawing:
     """A graph that grows by drawn steps; every step is valid by construction."""
 

@@ -110,7 +110,7 @@ def test_wrong_options_are_refused() -> None:
         af.compile(layer, [X, W, B], numerics="fast")
 
 
-# -- save and load ------------------------------------------------------------------------------------------------------
+# -- save and load ---------------------------------------------------------------------------------------------------
 def test_save_and_load(tmp_path: Path) -> None:
     compiled = af.compile(layer, [X, W, B])
     compiled.save(tmp_path / "layer.af")
@@ -162,7 +162,7 @@ def test_code_of_another_machine_is_refused(tmp_path: Path) -> None:
         af.load(path)
 
 
-# -- registration -----------------------------------------------------------------------------------------------------------
+# -- registration ----------------------------------------------------------------------------------------------------
 def test_a_registered_row_fuses_with_no_other_change() -> None:
     row = af.Op(
         "cube_of",
@@ -251,9 +251,7 @@ def test_library_kernel_without_slots_is_a_boundary(dot_rows: Any) -> None:
     assert compiled.stats["groups"] == 3 and compiled.stats["launches_per_call"] == 1
     reasons = [v.text for v in compiled.explain().refusals if v.code == "library"]
     assert any("no prologue slot" in r for r in reasons) and any("no epilogue slot" in r for r in reasons)
-    np.testing.assert_allclose(
-        compiled(X[:2], W, B), np.maximum(np.tanh(X[:2]) @ W + B, 0), rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(compiled(X[:2], W, B), np.maximum(np.tanh(X[:2]) @ W + B, 0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +268,7 @@ def test_a_wrong_library_kernel_is_refused(dot_rows: Any, change: dict[str, str]
         af.register_library_kernel(af.LibraryKernel(**fields))
 
 
-# -- one compile for equal layers, communication, dumps -------------------------------------------------------------------------
+# -- one compile for equal layers, communication, dumps --------------------------------------------------------------
 def test_twelve_equal_layers_compile_once() -> None:
     F = GraphBuilder("layers")
     x = F.input("x", af.api.dtypes.of("float32"), (128, 512))

@@ -47,7 +47,7 @@ def together(*bodies: Callable[[], Any]) -> list[Any]:
     return results
 
 
-# -- threads ----------------------------------------------------------------------------------------------------------
+# -- threads ---------------------------------------------------------------------------------------------------------
 def test_two_threads_compile_and_call_at_once() -> None:
     def body(number: int) -> Callable[[], Any]:
         def work() -> None:
@@ -88,7 +88,7 @@ def test_calls_of_one_executable_do_not_share_memory() -> None:
     assert run.stats["variants"] == 1 and run.stats["calls"] == 4 * 70
 
 
-# -- fork -------------------------------------------------------------------------------------------------------------
+# -- fork ------------------------------------------------------------------------------------------------------------
 def _in_child(queue: Any, x: Array) -> None:
     run = af.jit(lambda x: af.softmax(x * 2, axis=-1))
     queue.put((KEPT[0](x, threads=2), run(x, threads=2)))
@@ -131,7 +131,7 @@ def test_a_process_ends_quietly_after_use() -> None:
     assert ran.returncode == 0 and not ran.stderr, ran.stderr
 
 
-# -- failed checks ----------------------------------------------------------------------------------------------------
+# -- failed checks ---------------------------------------------------------------------------------------------------
 def picked(table: Any, index: Any) -> Any:
     return table[index]
 

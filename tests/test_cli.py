@@ -116,7 +116,7 @@ def process(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
-# -- run ---------------------------------------------------------------------------------------------------------------
+# -- run -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", GROUPS)
 def test_examples_are_one_checked_launch(cli: Any, name: str) -> None:
     shown = cli("run", EXAMPLES / f"{name}.json", "--check", "--repeat", "1", "--json")
@@ -294,7 +294,7 @@ def test_threads_change_nothing(cli: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(*results)
 
 
-# -- the check ---------------------------------------------------------------------------------------------------------
+# -- the check -------------------------------------------------------------------------------------------------------
 def cancelling() -> Any:
     """sum(x) - sum(y): what is left is small beside what was added."""
     f = GraphBuilder("cancelling")
@@ -336,7 +336,7 @@ def test_what_is_not_finite_must_agree(value: float) -> None:
     assert not check.compare(graph, [np.ones(2, np.float32)], [np.array([value, -1], np.float32)])[0].ok
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------------------------
 def assert_refused(shown: Output, *words: str) -> None:
     """Exit code 2, one line on standard error that holds the words, nothing else."""
     assert shown.code == 2, shown.out + shown.err
@@ -470,7 +470,7 @@ def test_faults_are_one_line_too(cli: Any, model: Any, monkeypatch: pytest.Monke
     assert shown.code == 2 and "Traceback" in shown.err
 
 
-# -- the other commands ------------------------------------------------------------------------------------------------
+# -- the other commands ----------------------------------------------------------------------------------------------
 def test_explain(cli: Any) -> None:
     shown = cli("explain", EXAMPLES / "transformer_block.json")
     assert shown.code == 0
@@ -598,7 +598,7 @@ def test_every_command_explains_itself(cli: Any) -> None:
     assert cli("--version").out == f"autofusion {autofusion.__version__}\n"
 
 
-# -- files, pipes, signals ---------------------------------------------------------------------------------------------
+# -- files, pipes, signals -------------------------------------------------------------------------------------------
 def test_no_half_written_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goal = tmp_path / "out.npz"
     goal.write_bytes(b"before")

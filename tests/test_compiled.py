@@ -28,7 +28,7 @@ from autofusion.ops import TABLE, Kind, Op
 Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((), (1,), (7,), (64,), (3, 5), (17, 33), (2, 3, 4, 5), (0,), (3, 0, 2))
 QUICK: tuple[Shape, ...] = ((), (7,), (17, 33))
-QUICK_STRUCTURE: tuple[Shape, ...] = ((3, 5), (3, 0, 2))
+QUICK_STRUCTURE: tuple[Shape, ...] = ((3, 5), (0,), (3, 0, 2))
 ROUNDS = 40  # calls of one compiled graph with other values
 
 # Rows whose result is the reference's bit for bit: exactly rounded, or no arithmetic at all.
@@ -122,7 +122,7 @@ def modes(dtype: DType) -> tuple[str, ...]:
     return ("default", "strict") if dtype.is_reduced else ("default",)
 
 
-# -- elementwise ------------------------------------------------------------------------------------------------------
+# -- elementwise -----------------------------------------------------------------------------------------------------
 def rolled(dtype: DType, shape: Shape) -> Iterator[list[Array]]:
     """Operands a, b and a condition: all pairs of edge values, half of them with ordinary values among them."""
     rng = np.random.default_rng(7)
@@ -186,7 +186,7 @@ def test_nan_passes_at_every_position(name: str, dtype: DType) -> None:
             assert found.sum() == 1 and (found.size == 1 or found[position])
 
 
-# -- broadcasting: operands of every pattern of ones ------------------------------------------------------------------
+# -- broadcasting: operands of every pattern of ones -----------------------------------------------------------------
 BROADCASTS: tuple[tuple[Shape, Shape], ...] = (
     ((17, 33), (33,)),
     ((17, 33), (17, 1)),
@@ -212,7 +212,7 @@ def test_broadcasting(dtype: DType, left: Shape, right: Shape) -> None:
     batch.check(iter([[random_array(rng, v.dtype, v.shape) for v in batch.inputs]]), modes(dtype))
 
 
-# -- reductions, scans, compositions ----------------------------------------------------------------------------------
+# -- reductions, scans, compositions ---------------------------------------------------------------------------------
 def folded(row: Op, shape: Shape) -> Iterator[dict[str, Any]]:
     """Attributes for a row that takes axes, by the names of its attributes."""
     rank, names = len(shape), tuple(row.attributes)
@@ -269,7 +269,7 @@ def test_folding_rows(dtype: DType, shape: Shape) -> None:
     batch.check(fold_values(dtype, batch.inputs), modes(dtype))
 
 
-# -- views, joins, gathers --------------------------------------------------------------------------------------------
+# -- views, joins, gathers -------------------------------------------------------------------------------------------
 def divided(shape: Shape) -> Iterator[Shape]:
     size = math.prod(shape)
     yield (size,)
@@ -340,7 +340,7 @@ def test_moving_rows(dtype: DType, shape: Shape) -> None:
     batch.check(structural_values(dtype, batch), ("default",))
 
 
-# -- contractions -----------------------------------------------------------------------------------------------------
+# -- contractions ----------------------------------------------------------------------------------------------------
 PRODUCTS: tuple[tuple[Shape, Shape], ...] = (
     ((1, 1), (1, 1)),
     ((3, 5), (5, 7)),
@@ -386,7 +386,7 @@ TRANSPOSED = Op(
 )
 
 
-# -- one row fused with others: values that stay in registers ---------------------------------------------------------
+# -- one row fused with others: values that stay in registers --------------------------------------------------------
 @pytest.mark.parametrize("dtype", DType)
 def test_chains_keep_values_in_registers(dtype: DType) -> None:
     """Each elementwise row between a producer and a consumer; 33 positions, so that lanes and tails hold operands."""

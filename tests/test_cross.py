@@ -79,7 +79,9 @@ def test_half_precision_without_conversion_instructions(cpu: str) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     with np.errstate(all="ignore"):
         wide = every.astype(np.float32)
-        around = np.concatenate([np.nextafter(wide, np.float32(side)) for side in (-np.inf, np.inf)] + [wide * 1.00048828125])
+        around = np.concatenate(
+            [np.nextafter(wide, np.float32(side)) for side in (-np.inf, np.inf)] + [wide * 1.00048828125]
+        )
     F = GraphBuilder("half")
     h, f = F.input("h", DType.FLOAT16, every.shape), F.input("f", DType.FLOAT32, around.shape)
     F.output(F.cast(h, dtype=DType.FLOAT32))

@@ -43,7 +43,7 @@ def run(source: ir.Program, **arguments: np.ndarray) -> interpreter.Run:
     return interpreter.run(source, arguments)
 
 
-# -- single statements ------------------------------------------------------------------------------------------------
+# -- single statements -----------------------------------------------------------------------------------------------
 def test_unwritten_memory_shows() -> None:
     out = np.zeros(4, np.float32)
     lines = on_core("copy p1[i0] <- b0[i0] over [i0<4]")
@@ -143,7 +143,7 @@ def test_gathered_positions_are_checked() -> None:
         gathered([-5, 0, 0])
 
 
-# -- rings ------------------------------------------------------------------------------------------------------------
+# -- rings -----------------------------------------------------------------------------------------------------------
 def ringed(cube: tuple[str, ...], vector: tuple[str, ...]) -> ir.Program:
     lines = (
         "param p0:float32[8] in",
@@ -188,7 +188,7 @@ def test_unbalanced_rings_are_found(cube: tuple[str, ...], vector: tuple[str, ..
         run(ringed(cube, vector), p0=np.zeros(8, np.float32), p1=np.zeros(8, np.float32))
 
 
-# -- arguments --------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------------
 def test_arguments_must_fit() -> None:
     source = program(*X4, "buffer b0:float32[4] in CACHE", *on_core("copy b0[i0] <- p0[i0] over [i0<4]"))
     good = np.zeros(4, np.float32)
@@ -208,7 +208,7 @@ def test_strided_arguments_are_read_where_they_lie() -> None:
     assert np.array_equal(execute(F.build(), [wanted]).outputs[0], wanted + 1)
 
 
-# -- whole graphs -----------------------------------------------------------------------------------------------------
+# -- whole graphs ----------------------------------------------------------------------------------------------------
 def check(graph: Graph, inputs: list[np.ndarray], machine: str, tolerance: float = 64, strict: bool = False) -> None:
     """The interpreter agrees with the reference; what is counted statically is what moved; everything fits."""
     with np.errstate(all="ignore"):

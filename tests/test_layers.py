@@ -49,7 +49,7 @@ def imported_rooms(tree: ast.AST) -> list[tuple[int, str]]:
             names = [a.name for a in node.names]
         for name in names:
             if name == "autofusion" or name.startswith("autofusion."):
-                found.append((node.lineno, (name.split(".") + ["__init__"])[1]))
+                found.append((node.lineno, [*name.split("."), "__init__"][1]))
     return found
 
 

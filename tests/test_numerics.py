@@ -31,7 +31,7 @@ def f32(*values: float) -> Array:
     return np.array(values, F32)
 
 
-# -- no algebra on user-written arithmetic ----------------------------------------------------------------------------
+# -- no algebra on user-written arithmetic ---------------------------------------------------------------------------
 # name, function, the same in NumPy, operands; 19 copies of the operands pass a full vector and a tail.
 ARITHMETIC: tuple[tuple[str, Callable[..., Any], tuple[Array, ...]], ...] = (
     ("no contraction", lambda a, x, b: a * x + b * x, (f32(5e10), f32(4.1234567e10), f32(-5e10))),
@@ -92,7 +92,7 @@ def test_products_of_reduced_types_are_not_contracted_either(dtype: DType) -> No
     assert_bits(run(lambda a, b: a * b - a * b, a, b), np.zeros(77, dtype.numpy))
 
 
-# -- NaN, zeros, denormals --------------------------------------------------------------------------------------------
+# -- NaN, zeros, denormals -------------------------------------------------------------------------------------------
 EDGES: tuple[tuple[str, Callable[..., Any], tuple[Array, ...], Array], ...] = (
     ("log of a denormal", af.log, (f32(1e-40, 1e-45),), f32(-92.10340371976183, -103.27892990343185)),
     ("exp to a denormal", af.exp, (f32(-100, -103.5),), f32(3.783506e-44, 1e-45)),
@@ -119,7 +119,7 @@ def test_edges(name: str, function: Any, arrays: tuple[Array, ...], expected: Ar
     assert np.signbit(found[found == 0]).tolist() == np.signbit(expected[found == 0]).tolist()
 
 
-# -- rows of infinities -----------------------------------------------------------------------------------------------
+# -- rows of infinities ----------------------------------------------------------------------------------------------
 ROWS: tuple[tuple[str, Callable[[Any], Any], tuple[float, ...], tuple[float, ...]], ...] = (
     ("softmax of -inf", lambda x: af.softmax(x, axis=-1), (-INF,) * 5, (NAN,) * 5),
     ("log_softmax of -inf", lambda x: af.log_softmax(x, axis=-1), (-INF,) * 5, (NAN,) * 5),
@@ -145,7 +145,7 @@ def test_rows_of_infinities(name: str, function: Any, row: tuple[float, ...], ex
     assert np.isfinite(found[[0, 2]]).all()
 
 
-# -- folds of nothing and of one --------------------------------------------------------------------------------------
+# -- folds of nothing and of one -------------------------------------------------------------------------------------
 LITTLE: tuple[tuple[str, Callable[[Any], Any], tuple[int, ...], float], ...] = (
     ("mean of nothing", lambda x: af.mean(x), (0,), NAN),
     ("mean of nothing by rows", lambda x: af.mean(x, axis=1), (3, 0), NAN),
@@ -170,7 +170,7 @@ def test_max_of_nothing_is_an_error() -> None:
         run(lambda x: af.max(x), np.ones(0, F32))
 
 
-# -- accuracy of long sums --------------------------------------------------------------------------------------------
+# -- accuracy of long sums -------------------------------------------------------------------------------------------
 COUNT = 10_000_000
 LONG: tuple[tuple[str, Callable[[Array], Array], Any], ...] = (
     ("all", lambda x: x, None),
@@ -214,7 +214,7 @@ def test_variance_with_a_huge_mean(mean: float) -> None:
     assert np.abs(norm - expected).max() <= 4 * 2.0**-24 * abs(mean) + 1e-4  # the mean is a float32 itself
 
 
-# -- reduced precision ------------------------------------------------------------------------------------------------
+# -- reduced precision -----------------------------------------------------------------------------------------------
 REDUCED = (DType.FLOAT16, DType.BFLOAT16)
 
 
@@ -283,7 +283,7 @@ def test_numbers_beside_reduced_arrays_are_of_their_type(dtype: DType) -> None:
         assert_bits(run(lambda x: x * 0.1, x, numerics=numerics), expected)
 
 
-# -- integers ---------------------------------------------------------------------------------------------------------
+# -- integers --------------------------------------------------------------------------------------------------------
 INTEGERS: tuple[tuple[str, Callable[..., Any], tuple[Array, ...], Any], ...] = (
     ("200 + 100", lambda a, b: a + b, (np.uint8([200]), np.uint8([100])), np.uint8([44])),
     ("wrap before widening", lambda a, b: (a + b).astype("int32"), (np.uint8([200]), np.uint8([100])), np.int32([44])),

@@ -46,6 +46,14 @@ ATTRIBUTES: dict[str, tuple[dict[str, Any], ...]] = {
         {"starts": (3, 0), "stops": (3, 9), "steps": (1, 3)},
     ),
     "world_size": ({"world_size": 1},),
+    "kernel strides dilations": (
+        {"kernel": (2, 3), "strides": None, "dilations": None},
+        {"kernel": (3,), "strides": (2,), "dilations": (2,)},
+    ),
+    "strides dilations": (
+        {"strides": None, "dilations": None},
+        {"strides": (2,), "dilations": (3,)},
+    ),
     "": ({},),
 }
 
@@ -62,6 +70,8 @@ def operands(row: Op, dtype: DType, attrs: dict[str, Any], rng: np.random.Genera
         return []
     if row.kind is Kind.GATHER:
         return [array(5, 7), rng.integers(-5, 5, (2, 3))]
+    if "strides" in attrs and row.kind is Kind.CONTRACT:
+        return [array(2, 2, 3, 9), array(2, 4, 3, 3)]
     if row.kind is Kind.CONTRACT:
         return [array(2, 5, 7), array(7, 3)]
     if row.kind is Kind.BROADCAST:
@@ -160,7 +170,7 @@ def test_composites_on_odd_shapes(row: Op, shape: tuple[int, ...]) -> None:
         check(row, [np.ones(shape, dtype.numpy)], {})
 
 
-# -- what the source frameworks define ---------------------------------------------------------------------------------
+# -- what the source frameworks define -------------------------------------------------------------------------------
 def apply(name: str, *arrays: Any, **attrs: Any) -> Array:
     """The reference; where the row has a lowering, that must agree."""
     row = TABLE.get(name)
@@ -278,7 +288,7 @@ def test_sources() -> None:
         assert_bits(found, np.array(expected, F16))
 
 
-# -- what does not fit is refused, with the operator's name ------------------------------------------------------------
+# -- what does not fit is refused, with the operator's name ----------------------------------------------------------
 def _t(*shape: Any, dtype: DType = DType.FLOAT32) -> TensorType:
     return TensorType(dtype, shape)
 
@@ -343,7 +353,7 @@ def test_unknown_operators_suggest_known_ones() -> None:
         TABLE.get("softmx")
 
 
-# -- symbolic shapes ---------------------------------------------------------------------------------------------------
+# -- symbolic shapes -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize(
     ("start", "stop", "step"),

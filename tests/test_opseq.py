@@ -62,7 +62,7 @@ def load(**changes: Any) -> Graph:
     return graph
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------------------------
 def test_the_documented_example_reads_and_runs() -> None:
     x = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(run(load(), [x, np.eye(4, dtype=np.float32)])[0], np.maximum(x, 0) * 2)
@@ -143,7 +143,7 @@ def test_a_write_and_a_communication_operator() -> None:
         run(many, [x, np.eye(4, dtype=np.float32)])
 
 
-# -- errors -----------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------------
 def data(shape: list[Any], dtype: str, content: Any) -> dict[str, Any]:
     return tensors(c={"shape": shape, "dtype": dtype, "data": content})
 
@@ -327,7 +327,7 @@ def test_damaged_documents_never_give_another_error(draw: st.DataObject) -> None
         assert "\n" not in str(error)
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------------------------
 def round_trip(graph: Graph) -> Graph:
     text = dumps(graph)
     again = loads(text)
@@ -413,7 +413,7 @@ def test_random_graphs_round_trip(program: list[tuple[int, int, int]]) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-# -- examples ---------------------------------------------------------------------------------------------------------
+# -- examples --------------------------------------------------------------------------------------------------------
 def example(name: str) -> Any:
     """The Python module of an example."""
     if name not in sys.modules:

@@ -38,7 +38,7 @@ def refusals(found: Partition) -> list[Verdict]:
     return [v for v in found.verdicts if not v.fused]
 
 
-# -- one refusal per code ---------------------------------------------------------------------------------------------
+# -- one refusal per code --------------------------------------------------------------------------------------------
 def no_axis_left(F: GraphBuilder) -> Target:
     """A cumulative sum along the only axis that the long elementwise work before it could be cut along."""
     x = F.input("x", F32, (1 << 20,))
@@ -136,7 +136,7 @@ def test_a_written_buffer_may_be_read_at_the_same_positions() -> None:
     assert len(split(F).groups) == 1
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------------------------
 ALLOWED = {"node.op not in target.computes", "LIBRARY.find(node.op, self.target.family, types)"}
 
 
@@ -179,7 +179,7 @@ def test_renamed_operators_are_partitioned_alike(case: tuple[Graph, list[np.ndar
             TABLE.remove(names[row.name])
 
 
-# -- structure --------------------------------------------------------------------------------------------------------
+# -- structure -------------------------------------------------------------------------------------------------------
 def check_order(found: Partition) -> None:
     """Every operator is in one group; groups only read groups before them, so the quotient graph has no cycle."""
     ready = Forms(found.graph)
@@ -247,7 +247,7 @@ def test_the_same_graph_gives_the_same_partition() -> None:
     assert first.verdicts == second.verdicts
 
 
-# -- work -------------------------------------------------------------------------------------------------------------
+# -- work ------------------------------------------------------------------------------------------------------------
 def sharing_chain(steps: int) -> Graph:
     """c = a + b; d = a * b; again and again: every value is read twice."""
     F = GraphBuilder("sharing")

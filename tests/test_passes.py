@@ -59,7 +59,7 @@ def x_of(F: GraphBuilder, shape: Any = (2, 3), dtype: DType = F32) -> Any:
     return F.input("x", dtype, shape)
 
 
-# -- every pass, on random graphs --------------------------------------------------------------------------------------
+# -- every pass, on random graphs ------------------------------------------------------------------------------------
 PASSES = [step for step in pipeline.PASSES if step.name != "decompose"]
 
 
@@ -114,7 +114,7 @@ def test_decompose_of_one_operator_is_within_tolerance(drawn: tuple[Graph, list[
         assert_close(a, b, tolerance)
 
 
-# -- canonicalise ------------------------------------------------------------------------------------------------------
+# -- canonicalise ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("op", "given_attrs", "canonical"),
     [
@@ -244,7 +244,7 @@ def test_what_semantics_forbids_is_not_done(name: str) -> None:
     same(before, after, X)
 
 
-# -- decompose ---------------------------------------------------------------------------------------------------------
+# -- decompose -------------------------------------------------------------------------------------------------------
 def test_softmax_becomes_primitives_named_after_it() -> None:
     after = decompose.run(graph_of(lambda F: F.softmax(x_of(F, (8, n)), axis=1, name="y")))
     assert [(node.name, node.op) for node in after.nodes] == [
@@ -287,7 +287,7 @@ def test_every_composite_is_lowered() -> None:
         assert after.outputs == before.outputs, row.name
 
 
-# -- fold_constants ----------------------------------------------------------------------------------------------------
+# -- fold_constants --------------------------------------------------------------------------------------------------
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -363,7 +363,7 @@ def test_communication_and_positions_are_not_folded() -> None:
     assert ops(after) == ["all_reduce", "iota", "neg"]
 
 
-# -- cse ---------------------------------------------------------------------------------------------------------------
+# -- cse -------------------------------------------------------------------------------------------------------------
 def test_equal_operators_are_one() -> None:
     def make(F: GraphBuilder) -> Any:
         x = x_of(F)
@@ -390,7 +390,7 @@ def test_communication_is_not_merged() -> None:
     assert ops(cse.run(before)) == ["all_reduce", "all_reduce", "add"]
 
 
-# -- dce ---------------------------------------------------------------------------------------------------------------
+# -- dce -------------------------------------------------------------------------------------------------------------
 def test_dead_code_goes_and_inputs_stay() -> None:
     def make(F: GraphBuilder) -> Any:
         x, unused = x_of(F), F.input("unused", F32, (1,))
@@ -404,7 +404,7 @@ def test_dead_code_goes_and_inputs_stay() -> None:
     assert not after.constants and not after.data
 
 
-# -- materialise_outputs -----------------------------------------------------------------------------------------------
+# -- materialise_outputs ---------------------------------------------------------------------------------------------
 def test_outputs_own_their_storage() -> None:
     def make(F: GraphBuilder) -> Any:
         x, w = x_of(F), F.constant(W)
@@ -456,7 +456,7 @@ def test_mutation_is_kept() -> None:
     same(before, after, X)
 
 
-# -- the pipeline ------------------------------------------------------------------------------------------------------
+# -- the pipeline ----------------------------------------------------------------------------------------------------
 def test_observers_see_every_pass_in_order() -> None:
     seen: list[tuple[str, int, float]] = []
     pipeline.run(graph_of(lambda F: F.gelu(x_of(F))), lambda name, graph, s: seen.append((name, len(graph.nodes), s)))

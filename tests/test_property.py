@@ -49,7 +49,7 @@ def bounded(examples: int) -> settings:
     )
 
 
-# -- what may be compared ---------------------------------------------------------------------------------------------
+# -- what may be compared --------------------------------------------------------------------------------------------
 ROUNDED = EXACT | {"maximum", "minimum", "relu", "max", "min", "full", "iota"}
 # Rows that turn a difference of one rounding into a large one.
 STEPS = frozenset((
@@ -110,7 +110,7 @@ def compiled(graph: Graph, numerics: str = "strict", fuse: bool = True, plan: Pl
     return api.Compiled(compilation.graph, pipeline.load(compilation), compilation)
 
 
-# -- schedules that a heuristic would not propose ---------------------------------------------------------------------
+# -- schedules that a heuristic would not propose --------------------------------------------------------------------
 def drawn(draw: Any) -> Plan:
     """Legal schedules by drawn numbers: some outer axes in some tile sizes, perhaps a streamed axis, 1 to 7 chunks."""
     numbers = np.random.default_rng(draw(st.integers(0, 2**31)))
@@ -133,7 +133,7 @@ def smallest_tiles(kernel: Kernel, target: Target) -> Schedule:
     return Schedule(tuple(Tile(n, 1) for n in Analysis(kernel).outer), (), 64)
 
 
-# -- the properties ---------------------------------------------------------------------------------------------------
+# -- the properties --------------------------------------------------------------------------------------------------
 def agree(case: tuple[Graph, list[Array]]) -> None:
     """Reference, tile interpreter and compiled code."""
     graph, arrays = case
@@ -213,7 +213,7 @@ def test_more_random_schedules(case: tuple[Graph, list[Array]], data: Any) -> No
     schedules_do_not_matter(case, drawn(data.draw))
 
 
-# -- one text in every process ----------------------------------------------------------------------------------------
+# -- one text in every process ---------------------------------------------------------------------------------------
 @bounded(15)
 @given(random_graph(most=20))
 def print_digest(case: tuple[Graph, list[Array]]) -> None:

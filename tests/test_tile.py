@@ -54,7 +54,7 @@ def program(text: str, target: Target = ASCEND_910B) -> ir.Program:
     return ir.parse(f"program {target.name}:\n" + text)
 
 
-# -- text -------------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------------------------
 @settings(unhurried, max_examples=50)
 @given(random_graph(most=10))
 def test_programs_and_kernels_read_back(case: tuple[Graph, list[np.ndarray]]) -> None:
@@ -79,7 +79,7 @@ def test_known_programs_read_back(graph: Graph, machine: str) -> None:
     assert schedule.parse(str(choice.schedule)) == choice.schedule
 
 
-# -- rules ------------------------------------------------------------------------------------------------------------
+# -- rules -----------------------------------------------------------------------------------------------------------
 CUBE_TO_VECTOR = """\
   param p0:float32[16, 16] in
   buffer c:float32[16, 16] in L0C
@@ -155,7 +155,7 @@ def test_tiles_pass_through_rings_only_along_copy_paths() -> None:
 KERNELS = ("softmax", "linear", "normed")
 
 
-# -- schedules --------------------------------------------------------------------------------------------------------
+# -- schedules -------------------------------------------------------------------------------------------------------
 def legal(kernel: Kernel, target: Target, draw: st.DataObject) -> Schedule:
     """Any schedule that building admits for the kernel."""
     analysis = Analysis(kernel)
@@ -264,7 +264,7 @@ def test_symbolic_extents(extent: int, machine: str) -> None:
             assert_close(actual, expected, 4096)
 
 
-# -- traffic ----------------------------------------------------------------------------------------------------------
+# -- traffic ---------------------------------------------------------------------------------------------------------
 def test_traffic_of_many_tiles_is_quick_and_exact() -> None:
     """A million tiles, most of them equal, are counted as a few rows; open extents must be given."""
     graph = softmax(dims.symbol("m"), 8)
@@ -277,7 +277,7 @@ def test_traffic_of_many_tiles_is_quick_and_exact() -> None:
         traffic.gm_bytes(made)
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------------------------
 def allocated(lines: str, buffers: int = 3) -> dict[str, int]:
     declared = "".join(f"  buffer b{i}:float32[64] in UB\n" for i in range(buffers))
     head = "  param p0:float32[64] in\n  param p1:float32[64] out\n"

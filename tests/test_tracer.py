@@ -66,7 +66,7 @@ I = np.arange(-6, 6, dtype=np.int32).reshape(3, 4)
 B = I % 2 == 0
 
 
-# -- operators and methods --------------------------------------------------------------------------------------------
+# -- operators and methods -------------------------------------------------------------------------------------------
 OPERATORS: dict[str, Callable[[Any], Any]] = {
     "arithmetic": lambda x: (x + 1, 1 - x, x * 2, 2 / (x + 1), x // 3, 7 % (x + 1), -x, abs(x - 5), +x),
     "arrays": lambda x: (x + M, M - x, M * x, x / (M + 1), np.less(M, x), np.float32(2) * x),
@@ -139,7 +139,7 @@ def test_gather_by_a_tensor() -> None:
         call(lambda t, i: t[i], table, np.array([9]))
 
 
-# -- element types ----------------------------------------------------------------------------------------------------
+# -- element types ---------------------------------------------------------------------------------------------------
 PROMOTIONS: list[tuple[Callable[[Any, Any], Any], str, str, str]] = [
     (lambda a, b: a + b, "int32", "float32", "float32"),
     (lambda a, b: a + b, "float16", "bfloat16", "float32"),
@@ -187,7 +187,7 @@ def test_scalars_that_do_not_fit() -> None:
         trace(lambda x, y: x + y, [("x", "uint64", (3,)), ("y", "int8", (3,))])
 
 
-# -- mutation ---------------------------------------------------------------------------------------------------------
+# -- mutation --------------------------------------------------------------------------------------------------------
 def _shift(x: Any) -> Any:
     x[1:] = x[:-1].copy()
 
@@ -369,7 +369,7 @@ def test_reshaped_strides_is_numpys_reshape(data: st.DataObject) -> None:
         assert found is Sharing.COPY
 
 
-# -- what a trace refuses ---------------------------------------------------------------------------------------------
+# -- what a trace refuses --------------------------------------------------------------------------------------------
 def _branch(x: Any) -> Any:
     return x if x.sum() > 0 else -x
 
@@ -440,7 +440,7 @@ def test_tensors_do_not_outlive_their_trace() -> None:
         trace(lambda x: x + kept[0], [("x", "float32", (3,))])
 
 
-# -- shapes, structure ------------------------------------------------------------------------------------------------
+# -- shapes, structure -----------------------------------------------------------------------------------------------
 def test_symbolic_dimensions() -> None:
     def function(x: Any) -> Any:
         n, m = x.shape
@@ -506,7 +506,7 @@ def test_a_constant_is_what_it_was_when_it_was_met() -> None:
     np.testing.assert_array_equal(call(function, M)[0], M + 1)
 
 
-# -- functions --------------------------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------------------------
 def test_every_row_is_a_function_with_a_docstring_and_a_signature() -> None:
     for name in af.names():
         function = af.lookup(name)
@@ -549,7 +549,7 @@ def test_eager_functions_take_numpys_keywords() -> None:
         af.all_reduce(M, world_size=2)
 
 
-# -- random programs: traced equals eager -----------------------------------------------------------------------------
+# -- random programs: traced equals eager ----------------------------------------------------------------------------
 STEPS: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b,
     lambda a, b: a * 0.5 - b,

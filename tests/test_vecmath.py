@@ -23,7 +23,7 @@ PADDING = 16  # elements: a multiple of every lane count
 Kernel = Callable[..., np.ndarray]
 
 
-# -- harness ----------------------------------------------------------------------------------------------------------
+# -- harness ---------------------------------------------------------------------------------------------------------
 def kernel_text(name: str, scalar: str, lanes: int, flavour: str) -> str:
     """`out[i] = f(a0[i], …)` for i < n, n a multiple of `lanes`."""
     row, module = FUNCTIONS[name], Module()
@@ -76,7 +76,7 @@ def compiled(name: str, scalar: str, lanes: int = 16, flavour: str = "native") -
     return run
 
 
-# -- truth ------------------------------------------------------------------------------------------------------------
+# -- truth -----------------------------------------------------------------------------------------------------------
 FLOAT64: dict[str, Callable[..., np.ndarray]] = {
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
@@ -176,7 +176,7 @@ def test_arguments_next_to_multiples_of_half_pi(name: str, flavour: str) -> None
     assert errors_in_ulp(compiled(name, "float", flavour=flavour)(x), truth).max() <= FUNCTIONS[name].ulp32
 
 
-# -- double -----------------------------------------------------------------------------------------------------------
+# -- double ----------------------------------------------------------------------------------------------------------
 def double_inputs(name: str, count: int) -> list[np.ndarray]:
     """Numbers of all exponents, and uniform samples of moderate ranges."""
     rng = np.random.default_rng(count)
@@ -236,7 +236,7 @@ def test_double_arguments_next_to_multiples_of_half_pi(name: str) -> None:
                 assert exact_error_in_ulp(name, value, (argument,)) <= FUNCTIONS[name].ulp64, argument
 
 
-# -- edges ------------------------------------------------------------------------------------------------------------
+# -- edges -----------------------------------------------------------------------------------------------------------
 HALF_PI, PI = math.pi / 2, math.pi
 EDGES: dict[str, list[tuple[float, ...]]] = {  # (arguments …, result), exact in both formats after rounding
     "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (800.0, INF), (-800.0, 0.0), (3e38, INF)],
@@ -318,7 +318,7 @@ def test_no_result_leaves_its_range(name: str) -> None:
         assert np.nanmin(found) >= low and np.nanmax(found) <= high
 
 
-# -- lanes, text, targets ---------------------------------------------------------------------------------------------
+# -- lanes, text, targets --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("scalar", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_results_do_not_depend_on_lanes(name: str, scalar: str) -> None:

@@ -22,7 +22,7 @@ DTYPES = (DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16, DType.INT8, DType.BOOL)
 ROOT = Path(__file__).resolve().parents[1]
 
 
-# -- strides in -------------------------------------------------------------------------------------------------------
+# -- strides in ------------------------------------------------------------------------------------------------------
 def unaligned(x: Array) -> Array:
     """The same values at an address that is odd for the element type, byte offset 1."""
     raw = np.empty(x.nbytes + 1, np.uint8)
@@ -146,7 +146,7 @@ def test_no_byte_outside_the_storages_is_touched() -> None:
     assert int(ran.stdout) > 500
 
 
-# -- fresh storages out -----------------------------------------------------------------------------------------------
+# -- fresh storages out ----------------------------------------------------------------------------------------------
 FRESH: dict[str, Callable[[Any], Any]] = {
     "x * 1": lambda x: x * 1,
     "x + 0": lambda x: x + 0,
@@ -192,7 +192,7 @@ def test_outputs_alias_nothing(name: str) -> None:
         assert_close(found, wanted.astype(found.dtype), 0)  # a constant that was handed out is not the kernel's own
 
 
-# -- mutation ---------------------------------------------------------------------------------------------------------
+# -- mutation --------------------------------------------------------------------------------------------------------
 def put(x: Any, key: Any, value: Any) -> Any:
     x[key] = value
     return x

@@ -23,7 +23,8 @@ x = np.linspace(-2, 2, 96, dtype=np.float32).reshape(8, 12)
 compiled = af.compile(lambda x: (af.softmax(x, axis=-1), af.tanh(x).sum(axis=0)), [x])
 soft, total = compiled(x)
 power = np.exp(x - x.max(-1, keepdims=True))
-good = np.allclose(soft, power / power.sum(-1, keepdims=True), atol=1e-6) and np.allclose(total, np.tanh(x).sum(0), atol=1e-5)
+good = np.allclose(soft, power / power.sum(-1, keepdims=True), atol=1e-6)
+good = good and np.allclose(total, np.tanh(x).sum(0), atol=1e-5)
 print(json.dumps({"hits": compiled.stats["cache_hits"], "kernels": compiled.stats["kernels"], "good": bool(good)}))
 """
 
@@ -77,7 +78,11 @@ def make_foreign(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, make_foreign])
 def test_a_bad_entry_is_detected_and_rebuilt(warm: Path, damage: Any) -> None:
-    victims = [e for e in entries(warm) if any(e.name.startswith(k.key) or k.key in e.name for k in Cache(warm, 1 << 30).entries())]
+    victims = [
+        e
+        for e in entries(warm)
+        if any(e.name.startswith(k.key) or k.key in e.name for k in Cache(warm, 1 << 30).entries())
+    ]
     damage(victims[0])
     found = compile_once(warm)
     assert found["hits"] == found["kernels"] - 1

@@ -161,7 +161,9 @@ def as_array(value: Any) -> Array:
         return np.from_dlpack(value)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise ArgumentError(f"an argument of type {type(value).__name__}: expected an array or anything with __dlpack__")
+        raise ArgumentError(
+            f"an argument of type {type(value).__name__}: expected an array or anything with __dlpack__"
+        )
     return array
 
 
@@ -194,9 +196,7 @@ def lower_graph(
     return pipeline.lower_graph(graph, chosen, options)
 
 
-def emit(
-    graph: Graph, stage: str, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True
-) -> str:
+def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True) -> str:
     """The text of a stage for any target: source, graph, groups, kernel, schedule, tile, plan, llvm or asm.
 
     Code of another machine's kernels is made here and never run. Raises TargetError where the target has no code
@@ -258,8 +258,8 @@ def load(path: str | Path) -> Compiled:
 def register_op(op: Op, cpu: Emit | None = None) -> Op:
     """Add a row to the op table. It fuses like any other, with no other change.
 
-    A row with a `lower` needs nothing else. A primitive elementwise row needs `cpu`, a function that emits it as LLVM IR
-    (see `autofusion.targets.cpu.primitives`); without one it runs by its reference on the host and is reported.
+    A row with a `lower` needs nothing else. A primitive elementwise row needs `cpu`, a function that emits it as LLVM
+    IR (see `autofusion.targets.cpu.primitives`); without one it runs by its reference on the host and is reported.
     """
     TABLE.register(op)
     if cpu is not None:
@@ -271,10 +271,11 @@ def register_op(op: Op, cpu: Emit | None = None) -> Op:
 
 
 def register_library_kernel(kernel: LibraryKernel) -> LibraryKernel:
-    """Use hand-tuned code for a contraction where `kernel.applies`; see `LibraryKernel` for the signature of its source.
+    """Use hand-tuned code for a contraction where `kernel.applies`; see `LibraryKernel` for the signature of its
+    source.
 
-    What produces its left operand fuses into it where it has a `prologue` slot, what consumes its result where it has an
-    `epilogue` slot; otherwise autofuse refuses with the verdict `library`.
+    What produces its left operand fuses into it where it has a `prologue` slot, what consumes its result where it has
+    an `epilogue` slot; otherwise autofuse refuses with the verdict `library`.
     """
     return LIBRARY.register(kernel)
 

@@ -370,7 +370,9 @@ def at_least(a: Dim, b: Dim, bounds: Bounds | None = None) -> bool:
     if range_of(_weaken(difference, bounds), bounds)[0] >= 0:
         return True
     low, high = _extreme(a), _extreme(b)
-    if high is not None and at_least(a, high.left, bounds) + at_least(a, high.right, bounds) >= 1 + (high.kind == "max"):
+    if high is not None and at_least(a, high.left, bounds) + at_least(a, high.right, bounds) >= 1 + (
+        high.kind == "max"
+    ):
         return True
     return low is not None and at_least(low.left, b, bounds) + at_least(low.right, b, bounds) >= 1 + (low.kind == "min")
 

@@ -30,7 +30,8 @@ class Space:
 @ir("path {source} -> {target} by {unit}[[ performs {performs}]]")
 @dataclass(frozen=True)
 class CopyPath:
-    """Data can be copied from `source` to `target` by that unit; `performs`: elementwise ops done on the way for free."""
+    """Data can be copied from `source` to `target` by that unit; `performs`: elementwise ops done on the way for
+    free."""
 
     source: str
     target: str
@@ -67,10 +68,11 @@ VECTOR_KINDS = (
 class Target:
     """A machine.
 
-    `lane_bytes`: width of one vector operation. `near_bytes`: what a core reads again at no cost (a first-level cache). `group_limit`: operators a group may hold (keeps the walk linear).
-    `bandwidth`: bytes per microsecond between GM and the chip, one core. `rate`: elementwise operations per microsecond,
-    one core. `contract_rate`: multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds.
-    `dtypes`: element types that storage may have. `computes`: the elementwise primitives that it has; None for all.
+    `lane_bytes`: width of one vector operation. `near_bytes`: what a core reads again at no cost (a first-level
+    cache). `group_limit`: operators a group may hold (keeps the walk linear). `bandwidth`: bytes per microsecond
+    between GM and the chip, one core. `rate`: elementwise operations per microsecond, one core. `contract_rate`:
+    multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds. `dtypes`: element types that
+    storage may have. `computes`: the elementwise primitives that it has; None for all.
     """
 
     name: str
@@ -137,7 +139,12 @@ GM = "GM"
 
 
 def cpu(
-    name: str, cores: int, features: tuple[str, ...], lane_bytes: int, cache_bytes: int, computes: tuple[str, ...] | None = None
+    name: str,
+    cores: int,
+    features: tuple[str, ...],
+    lane_bytes: int,
+    cache_bytes: int,
+    computes: tuple[str, ...] | None = None,
 ) -> Target:
     """A CPU: one addressable space, and a budget for what should stay in the second-level cache."""
     return Target(

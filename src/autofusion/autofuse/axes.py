@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntFlag
 
+from autofusion.autofuse.forms import estimate
 from autofusion.dims import Dim
 
 
@@ -43,6 +44,7 @@ class AxisSets:
     def __init__(self) -> None:
         self.parent: list[int] = []
         self.extent: list[Dim] = []
+        self.size: list[int] = []  # the extent, estimated where it is symbolic
         self.use: list[int] = []
         self.members: list[dict[str, int]] = []
         self.log: list[tuple[int, int, int]] = []  # (class taken in, or the same; its new class; that one's use before)
@@ -55,6 +57,7 @@ class AxisSets:
         axis = len(self.parent)
         self.parent.append(axis)
         self.extent.append(extent)
+        self.size.append(estimate(extent))
         self.use.append(0)
         self.members.append({owner: axis})
         return axis
@@ -108,15 +111,16 @@ class AxisSets:
         self.log.append((b, a, use))
         return True
 
-    def resident(self, axes: Iterable[tuple[int, int]]) -> int:
-        """The product of the extents of those axes, given as (axis, extent), that must be on-chip as a whole."""
-        parent, use, size = self.parent, self.use, 1
-        for axis, extent in axes:
-            while parent[axis] != axis:
-                axis = parent[axis]
-            if RESIDENT[use[axis]]:
-                size *= extent
-        return size
+    def resident(self, axes: Iterable[int]) -> int:
+        """The product of the sizes of those axes that must be on-chip as a whole."""
+        parent, use, product = self.parent, self.use, 1
+        for axis in axes:
+            root = axis
+            while parent[root] != root:
+                root = parent[root]
+            if RESIDENT[use[root]]:
+                product *= self.size[axis]
+        return product
 
     def _watch(self, root: int, before: int) -> None:
         if RESIDENT[self.use[root]] and not RESIDENT[before]:

@@ -30,8 +30,8 @@ class Feed(NamedTuple):
 class Form(NamedTuple):
     """A compute node in index form.
 
-    `feeds`: those of `reads` that compute nodes make. `reads`: the values that it reads, past views, each once. `work`: elementwise operations; `products`: multiply-adds
-    of a contraction, which are counted apart.
+    `reads`: the values that it reads, past views, each once; `feeds`: those of them that compute nodes make. `work`:
+    elementwise operations; `products`: multiply-adds of a contraction, which are counted apart.
     """
 
     node: Node

@@ -1,14 +1,15 @@
 """After the greedy walk: merges that it could not see, ranked by the cost model.
 
 The walk keeps groups apart where its levels cannot rule out a cycle, and never looks at groups that only share inputs.
-Here pairs of groups are tried as one, by the same legality, with an exact search for cycles. A merge is made only if the
-model says that it saves time, so the result is never worse than the greedy one by the model; the work is bounded by a
-number of operator visits that is linear in the graph.
+Here pairs of groups are tried as one, by the same legality, with an exact search for cycles. A merge is made only if
+the model says that it saves time, so the result is never worse than the greedy one by the model; the work is bounded
+by a number of operator visits that is linear in the graph.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 from dataclasses import dataclass, replace
 
 from autofusion.autofuse.forms import Forms
@@ -43,7 +44,7 @@ class _Search:
         self.verdicts: list[Verdict] = []
         self.visits = max(VISITS_AT_LEAST, VISITS_PER_OPERATOR * len(self.home))
 
-    # -- the graph of groups --------------------------------------------------------------------------------------------
+    # -- the graph of groups -----------------------------------------------------------------------------------------
     def reads(self, number: int) -> set[int]:
         """The groups that a group reads."""
         found = set()
@@ -69,7 +70,7 @@ class _Search:
                     stack.append(before)
         return False
 
-    # -- trying a pair ------------------------------------------------------------------------------------------------------
+    # -- trying a pair -----------------------------------------------------------------------------------------------
     def together(self, nodes: list[Node]) -> Group | Verdict:
         """All the operators as one group, or the first refusal."""
         walk = Walk(self.partition.graph, self.partition.target, self.forms)
@@ -130,7 +131,7 @@ class _Search:
         again = {value for node in second.nodes for value in self.forms.of(node).reads}
         return sum(self.forms.bytes(value) for value in read & again)
 
-    # -- candidates ---------------------------------------------------------------------------------------------------------
+    # -- candidates --------------------------------------------------------------------------------------------------
     def candidates(self) -> list[_Pair]:
         """Pairs that share bytes, the most bytes first: producers with consumers, and readers of one value."""
         readers: dict[str, list[int]] = {}
@@ -144,7 +145,7 @@ class _Search:
         weights: dict[_Pair, int] = {}
         for value, numbers in readers.items():
             distinct = sorted(set(numbers))
-            for first, second in zip(distinct, distinct[1:], strict=False):
+            for first, second in itertools.pairwise(distinct):
                 pair = _Pair(first, second)
                 weights[pair] = weights.get(pair, 0) + self.forms.bytes(value)
         return [pair for pair, _ in sorted(weights.items(), key=lambda p: (-p[1], p[0].first, p[0].second))]
@@ -160,9 +161,7 @@ class _Search:
 
     def _contracts(self, pair: _Pair) -> bool:
         """Whether both hold contractions: their depths and operands differ, nothing would be shared."""
-        return all(
-            any(node.kind is Kind.CONTRACT for node in self.groups[n].nodes) for n in (pair.first, pair.second)
-        )
+        return all(any(node.kind is Kind.CONTRACT for node in self.groups[n].nodes) for n in (pair.first, pair.second))
 
     def _order(self) -> list[int]:
         """Group numbers in an order of execution, the smallest free one first."""

@@ -60,11 +60,11 @@ class Group:
 
 
 class Tile(NamedTuple):
-    """A value or an operand in a group: bytes of an element, and its axes with their (estimated) extents."""
+    """A value or an operand in a group: bytes of an element, and its axes."""
 
     value: str
     size: int
-    axes: tuple[tuple[int, int], ...]
+    axes: tuple[int, ...]
 
 
 class Space:
@@ -107,7 +107,7 @@ class Space:
         if node.kind is Kind.CONTRACT:
             for axis in axes:
                 self.axes.flag(axis, Use.CONTRACTED)
-        self.values[name] = self._tile(name, node.output.dtype.compute, axes)
+        self.values[name] = Tile(name, node.output.dtype.compute.size, tuple(axes))
         self.loads[name] = list(self._loaded(form))
         if runs_on_host(self.graph, self.target, node):
             self.on_host.add(name)
@@ -121,9 +121,9 @@ class Space:
             for operand in region.operands:
                 source = self.graph.producers.get(operand.value)
                 if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
-                    names = {n for i in operand.index if isinstance(i, Expr) for n in _names(i)}
-                    axes = [local[n] for n in names if n in local]
-                    yield self._tile(operand.value, self.graph.values[operand.value].dtype, axes)
+                    names = dict.fromkeys([n for i in operand.index if isinstance(i, Expr) for n in _names(i)])
+                    axes = tuple([local[n] for n in names if n in local])
+                    yield Tile(operand.value, self.graph.values[operand.value].dtype.size, axes)
 
     def _region(self, owner: str, number: int, region: Region) -> dict[str, int]:
         scope = owner if number == 0 else f"{owner}#{number}"
@@ -159,7 +159,7 @@ class Space:
             if used in local:
                 self.axes.flag(local[used], Use.BROKEN)
 
-    # -- a node inside a group ----------------------------------------------------------------------------------------
+    # -- a node inside a group ---------------------------------------------------------------------------------------
     def connect(self, form: Form, inside: Container[str]) -> None:
         """Unify the node's axes with those of its producers in `inside` (names of nodes)."""
         self.axes.newcomer = form.name
@@ -186,12 +186,9 @@ class Space:
         size = tile.size * self.axes.resident(tile.axes)
         return size if size > self.least_bytes else self.least_bytes
 
-    def _tile(self, value: str, dtype: DType, axes: Iterable[int]) -> Tile:
-        return Tile(value, dtype.size, tuple([(axis, estimate(self.axes.extent[axis])) for axis in axes]))
-
     def tiles(self, roots: Iterable[int]) -> int:
         """Tiles of one element along these axes."""
-        return math.prod(estimate(self.axes.extent[root]) for root in roots)
+        return math.prod([self.axes.size[root] for root in roots])
 
     def parallel_roots(self, sinks: Iterable[tuple[int, ...]]) -> set[int]:
         """The axes that tiles of a group can be cut along, whose sinks have these axes."""
@@ -205,7 +202,7 @@ class Space:
 
     def sink_axes(self, node: Node) -> tuple[int, ...]:
         """The axes of a node's value."""
-        return tuple(self.axes.find(axis) for axis in self.value_axes[node.name] if axis is not None)
+        return tuple(map(self.axes.find, self.values[node.name].axes))
 
     def share(self, form: Form) -> Shares:
         """The node's work by its axes."""
@@ -325,7 +322,8 @@ def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
 
 
 def _too_deep(graph: Graph, target: Target, node: Node) -> bool:
-    """A matrix unit of its own folds one axis; sums over several need one that shares its memory with the vector unit."""
+    """A matrix unit of its own folds one axis; sums over several need one that shares its memory with the vector
+    unit."""
     return target.unit_for(node.kind) is not target.vector and len(regions(graph, node)[0].reduced) > 1
 
 
@@ -344,7 +342,7 @@ def _slots(space: Space, merge: Merge) -> Verdict | None:
 
 
 def _limit(space: Space, merge: Merge) -> Verdict | None:
-    count = sum(len(g.nodes) for g in merge.groups) + 1
+    count = sum([len(g.nodes) for g in merge.groups]) + 1
     if count > space.target.group_limit:
         limit = space.target.group_limit
         return _verdict(merge, Code.LIMIT, "more operators than a group may hold", ops=count, limit=limit)
@@ -392,7 +390,6 @@ def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
     """The smallest legal schedule's tiles must fit. A bound first; exact lifetimes only where that is too large, or
     where the merge made an axis of its groups resident (`changed`)."""
     limit = space.target.onchip_bytes
-    node = merge.form.node
     inside = [feed.producer for feed in merge.form.feeds if feed.producer in merge]
     # What the operator reads may live longer than it did before.
     merge.peak = sum([g.peak for g in merge.groups]) + sum(map(space.resident_bytes, (merge.form.name, *inside)))
@@ -476,10 +473,10 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     states one more step merges.
     """
     target = space.target
-    work = sum(each for each, _ in shares.values())
-    products = sum(each for _, each in shares.values())
+    work = sum([each for each, _ in shares.values()])
+    products = sum([each for _, each in shares.values()])
     cut = space.parallel_roots(sinks)
-    if len(shares) == 1 or all(cut <= axes for axes in shares):
+    if len(shares) == 1 or all(map(cut.issubset, shares)):
         tiles = space.tiles(cut)
         plain = time_of(target, work, products, tiles), tiles
         return plain if tiles >= target.cores else min(plain, _folded_cut(space, shares, work, products))

@@ -66,7 +66,7 @@ _OWN: dict[str, Callable[..., Any]] = {}  # the functions written out below, by 
 _ROWS: dict[str, tuple[Op, Callable[..., Any]]] = {}  # those made from rows
 
 
-# -- traced or at once -------------------------------------------------------------------------------------------------
+# -- traced or at once -----------------------------------------------------------------------------------------------
 def dual(body: F) -> F:
     """Decorator: `body` works on a trace; called outside of one, a trace of its own is made and evaluated."""
 
@@ -111,7 +111,7 @@ def _own(body: F) -> F:
     return made
 
 
-# -- sources -----------------------------------------------------------------------------------------------------------
+# -- sources ---------------------------------------------------------------------------------------------------------
 def _shape(shape: Any) -> tuple[Dim, ...]:
     return tuple(extent(d) for d in (shape if isinstance(shape, tuple | list) else (shape,)))
 
@@ -185,7 +185,7 @@ def asarray(x: ArrayLike, dtype: Any = None) -> Any:
     return tensor if dtype is None else _tracer().cast(tensor, element_type(dtype))
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------------------------
 @_own
 def reshape(x: ArrayLike, shape: Any) -> Any:
     """The same elements in row-major order; one -1 is inferred."""
@@ -279,7 +279,7 @@ def split(x: ArrayLike, sections: Any, axis: int = 0) -> Any:
     return [x[(*before, builtins.slice(a, b))] for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
-# -- elementwise beyond the rows ---------------------------------------------------------------------------------------
+# -- elementwise beyond the rows -------------------------------------------------------------------------------------
 @_own
 def pow(x: ArrayLike, y: ArrayLike) -> Any:
     """x ** y; an integer tensor takes non-negative Python ints."""
@@ -310,7 +310,7 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Any:
     return _tracer().apply("where", condition, x, y)
 
 
-# -- folds beyond the rows ---------------------------------------------------------------------------------------------
+# -- folds beyond the rows -------------------------------------------------------------------------------------------
 @_own
 def var(x: ArrayLike, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
     """Variance over axes; `ddof` is subtracted from the count (0 as in NumPy; PyTorch's default is 1)."""
@@ -341,7 +341,7 @@ def rms_norm(x: ArrayLike, scale: ArrayLike = None, *, rank: int = 1, epsilon: f
     return _tracer().apply("rms_norm", *operands, rank=rank, epsilon=float(epsilon))
 
 
-# -- gathers and products ----------------------------------------------------------------------------------------------
+# -- gathers and products --------------------------------------------------------------------------------------------
 @_own
 def gather(x: ArrayLike, index: ArrayLike, axis: int = 0) -> Any:
     """x at integer positions along an axis; negative ones count from the end, others out of range raise."""
@@ -376,7 +376,7 @@ def outer(x: ArrayLike, y: ArrayLike) -> Any:
     return left.expand_dims(1) * right.expand_dims(0)
 
 
-# -- the rows as functions ---------------------------------------------------------------------------------------------
+# -- the rows as functions -------------------------------------------------------------------------------------------
 def lookup(name: str) -> Callable[..., Any]:
     """The function of that name: one of this module's, a row's, or an alias. Raises AttributeError with near names."""
     target = ALIASES.get(name, name)
@@ -473,7 +473,7 @@ def _document(row: Op) -> str:
     return "\n".join(lines)
 
 
-# -- NumPy's own functions on tensors ----------------------------------------------------------------------------------
+# -- NumPy's own functions on tensors --------------------------------------------------------------------------------
 _NUMPY = (
     "sum prod max min any all mean var std cumsum cumprod where concatenate stack split reshape transpose swapaxes "
     "moveaxis expand_dims squeeze ravel broadcast_to take dot outer clip copy zeros_like ones_like full_like"

@@ -71,7 +71,7 @@ def seeded(
     return np.asarray(generator.randint(low, high, tuple(shape), dtype=np.int64)).astype(element.numpy)
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------------------------
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
@@ -114,7 +114,7 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(_quote, near))}?" if near else ""
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------------------------
 _TOP = ("format", "version", "name", "comment", "tensors", "inputs", "ops", "outputs", "guards")
 _TENSOR = ("shape", "dtype", "layout", "strides", "data", "comment")
 _OP = ("type", "inputs", "outputs", "attributes", "comment")
@@ -151,7 +151,7 @@ class _Reader:
         self._outputs()
         return self.builder.build()
 
-    # -- the frame -----------------------------------------------------------------------------------------------------
+    # -- the frame ---------------------------------------------------------------------------------------------------
     def _expect(self, where: str, item: Any, kind: type, expected: str) -> Any:
         if not isinstance(item, kind):
             raise FormatError(f"{where}: expected {expected}, found {_found(item)}")
@@ -178,7 +178,7 @@ class _Reader:
             raise FormatError(f"{where}: {_quote(name)} is no name: expected printable characters but space, quote, \\")
         return str(name)
 
-    # -- tensors -------------------------------------------------------------------------------------------------------
+    # -- tensors -----------------------------------------------------------------------------------------------------
     def _tensor(self, name: str, entry: Any) -> None:
         where = f"tensors[{_quote(name)}]"
         self._name(where, name)
@@ -252,7 +252,7 @@ class _Reader:
             elif name not in self.values and name not in self.made_by:
                 raise FormatError(f"{where}: is no input, has no data, and no operator makes it")
 
-    # -- constant data -------------------------------------------------------------------------------------------------
+    # -- constant data -----------------------------------------------------------------------------------------------
     def _data(self, where: str, data: Any, dtype: DType, shape: Shape) -> Array:
         numbers = tuple(d for d in shape if isinstance(d, int))
         if len(numbers) != len(shape):
@@ -355,7 +355,7 @@ class _Reader:
             raise FormatError(f"{where}: a bool is a byte 0 or 1")
         return np.frombuffer(raw, dtype.numpy.newbyteorder("<") if dtype.size > 1 else dtype.numpy).reshape(shape)
 
-    # -- operators -----------------------------------------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------------------------------------
     def _outline(self, position: int, op: Any) -> None:
         """The entry's form and the tensor it makes: known of all before any is built, to tell a cycle from a typo."""
         where = f"ops[{position}]"
@@ -443,7 +443,7 @@ class _Reader:
             if declared != inferred:
                 self.builder.guards[Guard(inferred, declared)] = None
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------------------------
     def _guards(self) -> None:
         guards = self._expect("guards", self.document.get("guards", []), list, 'a list of pairs such as ["n", "2*m"]')
         for position, pair in enumerate(guards):
@@ -490,7 +490,7 @@ def _is_finite(item: int | float) -> bool:
     return isinstance(item, float) or abs(item) < 1 << 1023
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------------------------
 def dumps(graph: Graph, sources: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The op-sequence text of a graph; `loads` gives an equal graph up to the names of inlined numbers.
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 from autofusion import api, dims, dtypes
 from autofusion.dims import Shape
 from autofusion.errors import ArgumentError

@@ -112,7 +112,7 @@ def refuse(message: str) -> NoReturn:
     raise TraceError(message + location())
 
 
-# -- views and storage -------------------------------------------------------------------------------------------------
+# -- views and storage -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class View:
     """One step of a chain of views: a row of the op table with a `view`, and its attributes."""
@@ -204,7 +204,7 @@ def _regroup(old: list[tuple[int, int]], target: list[int]) -> Shape | Sharing:
     return tuple(result)
 
 
-# -- the tracer --------------------------------------------------------------------------------------------------------
+# -- the tracer ------------------------------------------------------------------------------------------------------
 _current: ContextVar[Tracer | None] = ContextVar("tracer", default=None)
 
 
@@ -245,7 +245,7 @@ class Tracer:
         except GraphError as error:
             raise type(error)(f"{error}{location()}") from None
 
-    # -- operands ------------------------------------------------------------------------------------------------------
+    # -- operands ----------------------------------------------------------------------------------------------------
     def lift(self, item: Any, dtype: DType | None = None) -> Tensor:
         """A tensor of anything that can be one: arrays and lists become constants, scalars are of type `dtype`."""
         if isinstance(item, Tensor):
@@ -298,7 +298,7 @@ class Tracer:
             return tensor
         return self.fresh(self.emit("cast", [tensor.value], {"dtype": dtype}), tensor.is_row_major)
 
-    # -- operators -----------------------------------------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------------------------------------
     def apply(self, op: str, *operands: Any, **attrs: Any) -> Tensor:
         """One row on operands that meet at one type (for `where`, all but the condition)."""
         row = TABLE.get(op)
@@ -387,7 +387,7 @@ def scalar_type(item: Any, beside: DType | None) -> DType:
     return DType.INT64 if beside is None or beside is DType.BOOL else beside
 
 
-# -- tensors -----------------------------------------------------------------------------------------------------------
+# -- tensors ---------------------------------------------------------------------------------------------------------
 def _binary(op: str) -> Callable[[Tensor, Any], Tensor]:
     return lambda self, other: self.tracer.call(op, self, other)
 
@@ -518,7 +518,7 @@ class Tensor:
     def __pos__(self) -> Tensor:
         return self.copy()
 
-    # -- NumPy's protocols ---------------------------------------------------------------------------------------------
+    # -- NumPy's protocols -------------------------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Tensor:
         if ufunc not in UFUNCS or method != "__call__" or options:
             detail = f".{method}" if method != "__call__" else f" with {', '.join(options)}" if options else ""
@@ -540,7 +540,7 @@ class Tensor:
                 raise
             refuse(f"np.{function.__name__} on traced tensors: {error}")
 
-    # -- views ---------------------------------------------------------------------------------------------------------
+    # -- views -------------------------------------------------------------------------------------------------------
     def view(self, op: str, attrs: Mapping[str, Any], strides: Shape | None) -> Tensor:
         """A tensor over the same storage."""
         made = Tensor(self.tracer, self.storage, (*self.views, View(op, attrs)), strides)
@@ -627,7 +627,7 @@ class Tensor:
         """All elements in one axis, in storage of their own."""
         return self.reshape(-1).copy()
 
-    # -- copies, reductions, scans -------------------------------------------------------------------------------------
+    # -- copies, reductions, scans -----------------------------------------------------------------------------------
     def copy(self) -> Tensor:
         """The same elements in storage of their own, which needs no node: values never change."""
         return self.tracer.fresh(self.value)
@@ -705,7 +705,7 @@ class Tensor:
             positions = self.tracer.cast(positions, DType.INT64)
         return self.tracer.raw("gather", [self, positions], {"axis": axis}, row_major)
 
-    # -- indexing ------------------------------------------------------------------------------------------------------
+    # -- indexing ----------------------------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> Tensor:
         keys = _normalised(key, self.shape)
         arrays = [position for position, each in enumerate(keys) if _is_array(each)]
@@ -912,7 +912,7 @@ def _normalised(key: Any, shape: Shape) -> list[Any]:
     return result
 
 
-# -- results -----------------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Leaf:
     """A result's place in the graph's outputs."""

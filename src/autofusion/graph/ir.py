@@ -222,7 +222,7 @@ def parse(source: str, data: Mapping[str, Array] | None = None) -> Graph:
     return replace(text.parse(Graph, source, NODES), data=data or {})
 
 
-# -- what is legal -----------------------------------------------------------------------------------------------------
+# -- what is legal ---------------------------------------------------------------------------------------------------
 def _types_agree(graph: Graph, node: Node) -> str | None:
     """The declared output type is the row's. Equalities of dims may rest on guards."""
     try:

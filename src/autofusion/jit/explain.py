@@ -94,9 +94,7 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
         code = codes[group.name]
         moved = traffic.gm_bytes(code.program, inside)
         kernel = compilation.codes[code.code].name
-        reports.append(
-            GroupReport(group.name, operators, False, kernel, str(code.schedule), moved.read, moved.written)
-        )
+        reports.append(GroupReport(group.name, operators, False, kernel, str(code.schedule), moved.read, moved.written))
     return Explanation(
         graph.name,
         compilation.target.name,

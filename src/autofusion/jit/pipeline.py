@@ -39,7 +39,6 @@ from autofusion.tile import build as tiling
 from autofusion.tile import ir as tile_ir
 from autofusion.tile.ir import Program
 
-
 T = TypeVar("T")
 
 
@@ -136,7 +135,8 @@ def partition_graph(graph: Graph, target: Target, fuse: bool = True, forms: Form
 def compile_graph(
     graph: Graph, target: Target, options: Options | None = None, progress: Progress | None = None
 ) -> Compilation:
-    """All stages but loading, for a CPU target; kernels that are equal are made once. Raises TargetError, GraphError."""
+    """All stages but loading, for a CPU target; kernels that are equal are made once. Raises TargetError,
+    GraphError."""
     return _Compiler(graph, target, options or Options(), progress).run(generate=True)
 
 
@@ -221,7 +221,9 @@ class _Compiler:
                 code.object = llvm.compile_object(code.text, self.machine)
                 return
             meta = {"target": host.identity(self.machine)}
-            code.object, code.hit = caching.default_cache().get_or_build(key, partial(_object, code, self.machine), meta)
+            code.object, code.hit = caching.default_cache().get_or_build(
+                key, partial(_object, code, self.machine), meta
+            )
 
 
 def _object(code: Code, machine: host.Machine) -> bytes:
@@ -258,7 +260,9 @@ def _check_world(graph: Graph) -> None:
     for node in graph.nodes:
         if node.kind is Kind.COMM and node.attrs["world_size"] != 1:
             size = node.attrs["world_size"]
-            raise TargetError(f"{node.name} ({node.op}): communication over {size} devices; this machine is a world of 1")
+            raise TargetError(
+                f"{node.name} ({node.op}): communication over {size} devices; this machine is a world of 1"
+            )
 
 
 def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Target, machine: host.Machine) -> str:

@@ -246,7 +246,7 @@ def parse(source: str) -> Kernel:
     return text.parse(Kernel, source, (Param, *STATEMENTS))
 
 
-# -- what is legal ----------------------------------------------------------------------------------------------------
+# -- what is legal ---------------------------------------------------------------------------------------------------
 def _axes_bound(kernel: Any, statement: Any) -> str | None:
     """Index expressions use the statement's own axes and sizes."""
     names = [a.name for a in (*statement.axes, *reduced_of(statement))]

@@ -111,7 +111,7 @@ class _Lowering:
                             if self.space.axes.extent[first] == self.space.axes.extent[axis]:
                                 self.space.axes.unify(first, axis)
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names -------------------------------------------------------------------------------------------------------
     def _axis(self, axis: int) -> str:
         root = self.space.axes.find(axis)
         if root not in self.axis_names:
@@ -129,7 +129,7 @@ class _Lowering:
         explicit = "dtype" in node.attrs
         return dtype if self.strict or explicit or node.name in self.leaving else dtype.compute
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------------------------
     def _statement(self, form: Form, number: int, region: Region) -> ir.Statement:
         node = form.node
         local = self.space.region_axes[node.name][number]

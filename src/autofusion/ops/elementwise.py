@@ -26,7 +26,7 @@ def elementwise(name: str, arity: int, reference: Callable[..., Array], **row: A
     return TABLE.register(Op(name, Kind.ELEMENTWISE, arity, broadcast, reference=reference, **row))
 
 
-# -- arithmetic: integers wrap, NaN propagates ------------------------------------------------------------------------
+# -- arithmetic: integers wrap, NaN propagates -----------------------------------------------------------------------
 def _safe_divisor(a: Array, b: Array) -> Array:
     """Integer divisors with 0, and -1 where it would overflow, replaced by 1."""
     bad = b == 0
@@ -93,7 +93,7 @@ elementwise("neg", 1, np.negative, doc="-a; integers wrap", dtypes=NUMBERS)
 elementwise("abs", 1, np.abs, doc="absolute value; the least integer wraps", dtypes=NUMBERS)
 elementwise("copy", 1, np.copy, doc="the same values in storage of their own", flops=0)
 
-# -- comparison and logic ---------------------------------------------------------------------------------------------
+# -- comparison and logic --------------------------------------------------------------------------------------------
 for _name, _function in {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -150,7 +150,7 @@ elementwise(
     doc="element type conversion; float to int truncates, saturates, NaN to 0",
 )
 
-# -- functions of floats -----------------------------------------------------------------------------------------------
+# -- functions of floats ---------------------------------------------------------------------------------------------
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 

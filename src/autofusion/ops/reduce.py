@@ -100,7 +100,7 @@ for _name, _fold in {"cumsum": "sum", "cumprod": "prod"}.items():
     )
 
 
-# -- compositions -----------------------------------------------------------------------------------------------------
+# -- compositions ----------------------------------------------------------------------------------------------------
 def _count(F: Builder, a: Any, axes: Any) -> Dim:
     shape = F.type_of(a).shape
     return product(shape[d] for d in axes_of(axes, len(shape)))

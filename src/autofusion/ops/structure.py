@@ -17,7 +17,7 @@ from autofusion.ops.rules import attribute, axis_of, broadcast, first, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Axes, Op
 
 
-# -- sources -----------------------------------------------------------------------------------------------------------
+# -- sources ---------------------------------------------------------------------------------------------------------
 def _sizes(shape: Any) -> Shape:
     """A shape attribute. Raises ShapeError where an entry is no size."""
     if not isinstance(shape, tuple | list):
@@ -66,7 +66,7 @@ TABLE.register(
 )
 
 
-# -- views: out[i] = in[view(i)] ---------------------------------------------------------------------------------------
+# -- views: out[i] = in[view(i)] -------------------------------------------------------------------------------------
 def _view(
     name: str, shape_rule: Any, reference: Any, view: Any, attributes: Any, doc: str, kind: Kind = Kind.VIEW
 ) -> None:
@@ -238,7 +238,7 @@ _view(
 )
 
 
-# -- joins -------------------------------------------------------------------------------------------------------------
+# -- joins -----------------------------------------------------------------------------------------------------------
 def _concat_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     axis = axis_of(attrs["axis"], len(shapes[0]))
     total: Dim = 0
@@ -298,7 +298,7 @@ TABLE.register(
 )
 
 
-# -- gather ------------------------------------------------------------------------------------------------------------
+# -- gather ----------------------------------------------------------------------------------------------------------
 def _gather_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     data, index = shapes
     axis = axis_of(attrs["axis"], len(data))
@@ -345,7 +345,7 @@ TABLE.register(
 )
 
 
-# -- contraction -------------------------------------------------------------------------------------------------------
+# -- contraction -----------------------------------------------------------------------------------------------------
 def _matmul_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     a, b = shapes
     if len(a) < 2 or len(b) < 2:
@@ -391,7 +391,7 @@ TABLE.register(
 )
 
 
-# -- communication: the identity in a world of one device --------------------------------------------------------------
+# -- communication: the identity in a world of one device ------------------------------------------------------------
 def _alone(a: Array, world_size: int) -> Array:
     if world_size != 1:
         raise ExecutionError(f"communication over {world_size} devices: only a world of 1 device can run here")

@@ -62,11 +62,11 @@ class Op:
     `shape_rule`, `dtype_rule`: the output's, from the inputs' and the attributes (with defaults filled in); they raise
     ShapeError or DTypeError saying what is wrong. `reference`: its meaning on NumPy arrays; reduced-precision inputs of
     elementwise rows arrive as float32 and the result is rounded once. `lower`: None for a primitive, else the same
-    meaning in other rows. `view`: for views, the input index of an output index. `index`: for contractions and windows, from the operands' shapes and the
-    output's: the index of each operand and of the output over the axes that the rule makes. `fold`: the Fold row of a reduction or
-    scan. `dtypes`: element types admitted for the leading data operand. `domain`: the interval of sensible test inputs.
-    `tolerance`: relative error in units of the result type's epsilon that an implementation may add. `flops`:
-    operations an element costs, for ranking only.
+    meaning in other rows. `view`: for views, the input index of an output index. `index`: for contractions and
+    windows, from the operands' shapes and the output's: the index of each operand and of the output over the axes that
+    the rule makes. `fold`: the Fold row of a reduction or scan. `dtypes`: element types admitted for the leading data
+    operand. `domain`: the interval of sensible test inputs. `tolerance`: relative error in units of the result type's
+    epsilon that an implementation may add. `flops`: operations an element costs, for ranking only.
     """
 
     name: str

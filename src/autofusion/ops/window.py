@@ -34,14 +34,15 @@ def _numbers(attrs: Attrs, name: str, rank: int) -> tuple[int, ...]:
     return values
 
 
-# -- window: out[.., o] = fold over k of x[.., o * stride + k * dilation] -----------------------------------------------------
+# -- window: out[.., o] = fold over k of x[.., o * stride + k * dilation] --------------------------------------------
 def _window_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     (shape,) = shapes
     kernel = attrs["kernel"]
     if not isinstance(kernel, tuple) or not 1 <= len(kernel) <= len(shape):
         raise GraphError(f"kernel={kernel!r}: expected 1 to {len(shape)} window sizes")
     rank = len(kernel)
-    steps = zip(shape[-rank:], kernel, _numbers(attrs, "strides", rank), _numbers(attrs, "dilations", rank), strict=True)
+    strides, dilations = _numbers(attrs, "strides", rank), _numbers(attrs, "dilations", rank)
+    steps = zip(shape[-rank:], kernel, strides, dilations, strict=True)
     return (*shape[:-rank], *(reach(*each) for each in steps))
 
 
@@ -101,7 +102,7 @@ for _fold in ("max", "min", "sum"):
     )
 
 
-# -- convolution: out[n, g, o, ..] = sum over c, k of x[n, g, c, .. * stride + k * dilation] * w[g, o, c, k] -------------------
+# -- convolution: out[n, g, o, ..] = sum over c, k of x[n, g, c, .. * stride + k * dilation] * w[g, o, c, k] ---------
 def _conv_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     x, w = shapes
     rank = len(x) - 3

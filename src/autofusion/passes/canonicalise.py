@@ -29,7 +29,7 @@ def run(graph: Graph) -> Graph:
     return rewrite(graph, RULES)
 
 
-# -- attributes: one normal form for each attribute name --------------------------------------------------------------
+# -- attributes: one normal form for each attribute name -------------------------------------------------------------
 def _axes(node: Node, shape: Shape) -> tuple[int, ...]:
     axes, rank = node.attrs["axes"], len(shape)
     # A view's axes are a permutation: their order is what they say.
@@ -82,7 +82,7 @@ def _normal_attributes(rewriter: Rewriter, node: Node) -> Node | None:
     return None if repr(made) == repr(node.attributes) else replace(node, attributes=made)
 
 
-# -- operators that do nothing ----------------------------------------------------------------------------------------
+# -- operators that do nothing ---------------------------------------------------------------------------------------
 def _identity_view(rewriter: Rewriter, node: Node) -> Value | None:
     """A view that maps every index to itself: reshape to the same shape, the identity permutation, the whole slice."""
     if node.row.view is None:
@@ -104,7 +104,7 @@ def _same_type_cast(rewriter: Rewriter, node: Node) -> Value | None:
     return source if source.type == node.output.type else None
 
 
-# -- a view of a view, a copy of a copy -------------------------------------------------------------------------------
+# -- a view of a view, a copy of a copy ------------------------------------------------------------------------------
 def _permuted(outer: Node, inner: Node, shape: Shape) -> dict[str, Any]:
     return {"axes": tuple(inner.attrs["axes"][a] for a in outer.attrs["axes"])}
 

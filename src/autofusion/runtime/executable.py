@@ -40,7 +40,8 @@ class Function:
 
 @dataclass(frozen=True)
 class Bound:
-    """A launch for certain sizes: the table that the native runtime walks, and how many chunks each of its tasks has."""
+    """A launch for certain sizes: the table that the native runtime walks, and how many chunks each of its tasks
+    has."""
 
     native: pool.Plan
     chunks: Array
@@ -64,7 +65,7 @@ class Executable:
         self._lock = threading.Lock()
         self._bound: dict[Any, Bound] = {}
 
-    # -- the table that the native runtime walks ------------------------------------------------------------------------
+    # -- the table that the native runtime walks ---------------------------------------------------------------------
     def _bind(self, number: int, launch: Launch, sizes: Mapping[str, int]) -> Bound:
         """The launch for these sizes; the last ones are kept."""
         key = (number, tuple(sizes.values()))
@@ -90,7 +91,7 @@ class Executable:
             phases.append(tuple(tasks))
         return Bound(pool.Plan(tuple(phases)), np.array(chunks, np.int64))
 
-    # -- one call ---------------------------------------------------------------------------------------------------------
+    # -- one call ----------------------------------------------------------------------------------------------------
     def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
         """Run on arrays in the order of the graph's inputs; new arrays in the order of its outputs.
 
@@ -151,7 +152,7 @@ class Executable:
         node = self._nodes[name]
         return run_node(node, [self._value(each, values, sizes) for each in node.inputs], sizes)
 
-    # -- arguments and memory ----------------------------------------------------------------------------------------------
+    # -- arguments and memory ----------------------------------------------------------------------------------------
     def _fit(self, value: Any, array: Any) -> Array:
         """The array as the code reads it: the right type, and the strides that were compiled in."""
         if dtypes.of(array) is not value.dtype:

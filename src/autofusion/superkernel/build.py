@@ -101,9 +101,11 @@ def _storages(
     last: dict[str, int] = {}
     clock = 0
     for line in lines:
-        phases = [[*line.inputs, line.output]] if isinstance(line, HostCall) else [
-            [name for call in phase.body for name in call.arguments] for phase in line.body
-        ]
+        phases = (
+            [[*line.inputs, line.output]]
+            if isinstance(line, HostCall)
+            else [[name for call in phase.body for name in call.arguments] for phase in line.body]
+        )
         for names in phases:
             clock += 1
             for name in names:
@@ -134,7 +136,9 @@ def _place(inner: Sequence[Storage], first: dict[str, int], last: dict[str, int]
     offsets: dict[str, Dim] = {}
     high = 0
     sized = [(s, _size(s)) for s in inner]
-    for storage, size in sorted(sized, key=lambda p: (-p[1] if isinstance(p[1], int) else 0, first[p[0].name], p[0].name)):
+    for storage, size in sorted(
+        sized, key=lambda p: (-p[1] if isinstance(p[1], int) else 0, first[p[0].name], p[0].name)
+    ):
         if not isinstance(size, int):
             continue
         start, end = first[storage.name], last[storage.name]

@@ -9,8 +9,8 @@
         phase:
           call k1.0 [t, y] chunks=4 scratch=0 check=0
 
-Calls of one phase are independent; a barrier stands between phases. A whole graph is one launch unless an operator has to
-run on the host.
+Calls of one phase are independent; a barrier stands between phases. A whole graph is one launch unless an operator has
+to run on the host.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class _Builder:
         step = Step((*self.rings, *bodies))
         return Program(self.target.name, (*self.kernel.params, *self.buffers.values(), step))
 
-    # -- loops over tiles ---------------------------------------------------------------------------------------------
+    # -- loops over tiles --------------------------------------------------------------------------------------------
     def _tile_body(self, unit: Unit, fill: Any) -> Parallel:
         """The parallel chunks, the tiles of each chunk, the offsets and extents of a tile, and the work on it."""
         chunk, block = _Block(), _Block()
@@ -152,7 +152,7 @@ class _Builder:
         moved = {n: sym(f"{n}_o") + sym(n) for n in self.tiles}
         return tuple(substitute(i, moved) for i in index)
 
-    # -- buffers ------------------------------------------------------------------------------------------------------
+    # -- buffers -----------------------------------------------------------------------------------------------------
     def buffer(self, dtype: DType, shape: tuple[Dim, ...], space: str, name: str | None = None) -> str:
         name = name or f"b{len(self.buffers)}"
         self.buffers[name] = Buffer(name, dtype, shape, space)
@@ -182,7 +182,7 @@ class _Builder:
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.name, self.extent(a)) for a in axes)
 
-    # -- operands -----------------------------------------------------------------------------------------------------
+    # -- operands ----------------------------------------------------------------------------------------------------
     def operand(self, operand: Operand, statement: Statement, chunk: _Block, block: _Block) -> Operand:
         """A read inside the tile: a buffer, after the copy that fills it; literals get positions of the whole."""
         if isinstance(operand, Literal):
@@ -212,7 +212,7 @@ class _Builder:
         where.loaded[key] = target
         return target
 
-    # -- the vector unit's work ---------------------------------------------------------------------------------------
+    # -- the vector unit's work --------------------------------------------------------------------------------------
     def _vector_lines(self, chunk: _Block, block: _Block) -> None:
         if not self.stream:
             for statement in self.kernel.statements:
@@ -226,7 +226,7 @@ class _Builder:
                     self._emit(statement, chunk, block)
             self._pass(level, levels, (0, self.analysis.extents[axis]), chunk, block)
 
-    # -- an axis shared between cores ---------------------------------------------------------------------------------
+    # -- an axis shared between cores --------------------------------------------------------------------------------
     def _split(self) -> tuple[Any, ...]:
         """A step per level of folds along the streamed axis: each part leaves partial states in GM, the next step
         merges them in order. What does not run along the axis is computed again by every part, and stored by a last
@@ -427,7 +427,7 @@ class _Builder:
         assert isinstance(statement, Scan)
         return replace(statement, target=target, operand=reads[0], axes=axes)
 
-    # -- contractions -------------------------------------------------------------------------------------------------
+    # -- contractions ------------------------------------------------------------------------------------------------
     def _contract(self, statement: Contract, chunk: _Block, block: _Block) -> None:
         """On a unit that shares its memory with the vector unit: the result is the value's buffer."""
         target = Access(self.value_buffer(statement), statement.target.index)
@@ -502,7 +502,7 @@ class _Builder:
             access = Access(name, access.index)
         return access
 
-    # -- a cube of its own --------------------------------------------------------------------------------------------
+    # -- a cube of its own -------------------------------------------------------------------------------------------
     def _cube_lines(self, chunk: _Block, block: _Block) -> None:
         """The cube's share of a tile: every contraction in blocks, each block's result put into the ring."""
         for statement in self.analysis.contractions:

@@ -129,7 +129,7 @@ def poisoned(shape: tuple[int, ...], dtype: DType) -> Array:
     return np.full(shape, True if dtype is DType.BOOL else 0x5A, dtype.numpy)
 
 
-# -- index grids ------------------------------------------------------------------------------------------------------
+# -- index grids -----------------------------------------------------------------------------------------------------
 class _Term(NamedTuple):
     """One index: `base + factor * axis`; no axis where `position` is None."""
 
@@ -246,7 +246,7 @@ def _store(array: Array, index: tuple[Dim, ...], grid: _Grid, values: Array) -> 
     array[keys] = values.transpose(ranks) if ranks else values
 
 
-# -- the machine ------------------------------------------------------------------------------------------------------
+# -- the machine -----------------------------------------------------------------------------------------------------
 Task: TypeAlias = Generator[None, None, None]
 
 
@@ -293,7 +293,7 @@ class _Machine:
     def moved(self, source: str, target: str, count: int) -> None:
         self.run.moved[source, target] += count
 
-    # -- control ------------------------------------------------------------------------------------------------------
+    # -- control -----------------------------------------------------------------------------------------------------
     def step(self, step: Step) -> None:
         """All chunks of a step. Chunk c of every body runs on one core, side by side."""
         bodies = step.bodies
@@ -368,7 +368,7 @@ class _Machine:
             self.moved(ring.space, self.spaces[line.buffer], self._bytes(ring))
         self.progress += 1
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------------------------
     def _execute(self, line: Any, scalars: Mapping[str, int], core: _Core) -> None:
         try:
             _RULES[type(line)](self, line, scalars, core)

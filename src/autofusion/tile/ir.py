@@ -249,7 +249,7 @@ def _ends(node: Any) -> tuple[str, str] | None:
     return (node.ring, node.buffer) if isinstance(node, Take) else None
 
 
-# -- what is legal ----------------------------------------------------------------------------------------------------
+# -- what is legal ---------------------------------------------------------------------------------------------------
 def _rules(target: Target) -> tuple[Rule, ...]:
     def paths_exist(root: Any, body: Any) -> str | None:
         for statement in text.walk(body):

@@ -65,7 +65,7 @@ class _Count:
         # By identity, with the body beside the answer: a body that is alive keeps its identity to itself.
         self._needs: dict[int, tuple[Sequence[Any], frozenset[str]]] = {}
 
-    # -- what extents depend on ---------------------------------------------------------------------------------------
+    # -- what extents depend on --------------------------------------------------------------------------------------
     def needs(self, body: Sequence[Any]) -> frozenset[str]:
         """The names whose values decide how many bytes a body moves."""
         if id(body) not in self._needs:
@@ -117,7 +117,7 @@ class _Count:
             return line.buffer, line.ring
         return (line.ring, line.buffer) if isinstance(line, Take) else None
 
-    # -- the walk -----------------------------------------------------------------------------------------------------
+    # -- the walk ----------------------------------------------------------------------------------------------------
     def lines(self, body: Sequence[Any], env: dict[str, Array], times: Array) -> None:
         """Count a body that runs once per row of `env`, `times` each."""
         for position, line in enumerate(body):

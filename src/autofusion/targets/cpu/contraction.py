@@ -1,9 +1,9 @@
 """Contractions on register tiles: rows times vectors of columns, fused multiply-adds over packed panels.
 
 For every panel of columns, the right operand is packed (depth by columns, in the type that is computed in), then the
-micro-kernel runs over panels of rows: `rows * vectors` sums stay in registers over the whole depth of a block. Rows past
-the end repeat the last one and store it again with the same value; columns past the end are masked. Sums of a block are
-added to the target, block after block, in order: the split is the schedule's, never the number of workers'.
+micro-kernel runs over panels of rows: `rows * vectors` sums stay in registers over the whole depth of a block. Rows
+past the end repeat the last one and store it again with the same value; columns past the end are masked. Sums of a
+block are added to the target, block after block, in order: the split is the schedule's, never the number of workers'.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class _Kernel:
         right = self.shape.right
         return not few or self.shape.step(right, self.shape.columns) != 1 or right.dtype is not self.statement.dtype
 
-    # -- loops ------------------------------------------------------------------------------------------------------------
+    # -- loops -------------------------------------------------------------------------------------------------------
     def emit(self) -> None:
         e = self.e
         with ExitStack() as stack:
@@ -254,7 +254,7 @@ class _Kernel:
             left = e.select(e.cmp("icmp sgt", left, e.i64(0)), left, e.i64(0))
         return first_lanes(e, left, self.lanes)
 
-    # -- the right operand ------------------------------------------------------------------------------------------------
+    # -- the right operand -------------------------------------------------------------------------------------------
     def _right_loader(self, column: V, begin: V) -> Callable[[V, int], V]:
         """Loads vector `n` of the panel's columns at a depth (relative to the block), converted."""
         e, right = self.e, self.shape.right
@@ -296,10 +296,8 @@ class _Kernel:
 
         return packed
 
-    # -- the micro-kernel ---------------------------------------------------------------------------------------------------
-    def _tile_rows(
-        self, rows: list[V], column: V, load: Callable[[V, int], V], begin: V, size: V, fresh: bool
-    ) -> None:
+    # -- the micro-kernel --------------------------------------------------------------------------------------------
+    def _tile_rows(self, rows: list[V], column: V, load: Callable[[V, int], V], begin: V, size: V, fresh: bool) -> None:
         e, width = self.e, len(self.masks)
         type_ = vector(self.scalar, self.lanes)
         zero = e.const(type_, 0)
@@ -351,4 +349,3 @@ class _Kernel:
     def _load_target(self, goal: V, n: int) -> V:
         pointer = self.e.gep(goal, self.e.i64(n * self.lanes), self.scalar)
         return load_contiguous(self.e, pointer, self.statement.dtype, self.lanes, self.masks[n])
-

@@ -93,8 +93,8 @@ class Emitter:
     """One function being written into a `Module`.
 
     `fma`, `ldexp` and `half` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON),
-    scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM would
-    call a library lane by lane, so other code is written then.
+    scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM
+    would call a library lane by lane, so other code is written then.
     """
 
     def __init__(self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False) -> None:

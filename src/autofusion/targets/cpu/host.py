@@ -12,7 +12,9 @@ from autofusion.errors import TargetError
 from autofusion.target import Target, cpu
 from autofusion.targets.cpu.primitives import PRIMITIVES
 
-CACHE_BYTES = 1 << 20  # the part of the second-level cache that a core's intermediates may take; never the machine's own
+CACHE_BYTES = (
+    1 << 20
+)  # the part of the second-level cache that a core's intermediates may take; never the machine's own
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def _target_of(machine: Machine, computes: tuple[str, ...]) -> Target:
 _NAMED = {
     "sse2": Machine("x86_64-unknown-linux-gnu", "x86-64", "+sse2"),
     "avx2": Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c,+avx,+sse4.1"),
-    "avx512": Machine("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma,+f16c"),
+    "avx512": Machine(
+        "x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma,+f16c"
+    ),
 }
 
 
@@ -88,7 +92,16 @@ def named(text: str) -> Machine:
 
 def _features_of(name: str) -> str:
     """The vector features of a named x86-64 CPU, by its level."""
-    wide = ("skylake-avx512", "icelake", "sapphirerapids", "emeraldrapids", "znver4", "znver5", "x86-64-v4", "cascadelake")
+    wide = (
+        "skylake-avx512",
+        "icelake",
+        "sapphirerapids",
+        "emeraldrapids",
+        "znver4",
+        "znver5",
+        "x86-64-v4",
+        "cascadelake",
+    )
     if name.startswith(wide):
         return _NAMED["avx512"].features
     old = ("x86-64", "x86-64-v2", "core2", "nehalem", "westmere", "penryn")
@@ -99,5 +112,3 @@ def identity(machine: Machine) -> str:
     """What a compiled kernel depends on, for cache keys."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"{machine.triple}|{machine.cpu}|{machine.features}|llvm {version}"
-
-

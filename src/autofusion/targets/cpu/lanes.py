@@ -76,7 +76,9 @@ def float16_value(e: Emitter, raw: V) -> V:
         return e.bits(bits.type, n)
 
     magnitude = e.op("shl", e.op("and", bits, number(0x7FFF)), number(13))
-    scaled = e.op("fmul", e.cast("bitcast", magnitude, like(raw.type, "float")), e.const(like(raw.type, "float"), 2.0**112))
+    scaled = e.op(
+        "fmul", e.cast("bitcast", magnitude, like(raw.type, "float")), e.const(like(raw.type, "float"), 2.0**112)
+    )
     special = e.cmp("icmp uge", magnitude, number(0x0F800000))  # infinity or NaN
     finite = e.cast("bitcast", scaled, bits.type)
     value = e.select(special, e.op("or", magnitude, number(0x7F800000)), finite)
@@ -158,7 +160,9 @@ def load_scattered(e: Emitter, base: V, offsets: V, dtype: DType, mask: V | None
     type_ = vector(MEMORY[dtype], lanes)
     mask = mask or e.const(vector("i1", lanes), True)
     zero = V(type_, "zeroinitializer")
-    raw = _masked(e, "masked.gather", type_, type_, [f"{vector('ptr', lanes)} align 1 {pointers.ref}", str(mask), str(zero)])
+    raw = _masked(
+        e, "masked.gather", type_, type_, [f"{vector('ptr', lanes)} align 1 {pointers.ref}", str(mask), str(zero)]
+    )
     return from_memory(e, raw, dtype)
 
 

@@ -15,8 +15,17 @@ _lock = threading.RLock()  # LLVM's own global state is not safe to enter twice
 
 
 # The code comes vectorised and unrolled: what is left is registers for stack cells, common subexpressions (of index
-# arithmetic above all), and loops whose test is at the end. The default pipeline takes twice as long for the same speed.
-PASSES = ("sroa", "instruction_combine", "simplify_cfg", "new_gvn", "loop_rotate", "instruction_combine", "simplify_cfg")
+# arithmetic above all), and loops whose test is at the end. The default pipeline takes twice as long for the same
+# speed.
+PASSES = (
+    "sroa",
+    "instruction_combine",
+    "simplify_cfg",
+    "new_gvn",
+    "loop_rotate",
+    "instruction_combine",
+    "simplify_cfg",
+)
 
 
 def _machine(machine: Machine) -> Any:

@@ -134,7 +134,7 @@ class Nest:
             return self.memory.dtype(statement.target.name)
         return statement.dtype
 
-    # -- the nest -----------------------------------------------------------------------------------------------------
+    # -- the nest ----------------------------------------------------------------------------------------------------
     def emit(self) -> None:
         """Write the nest's code."""
         reduced = self.cluster.reduced
@@ -205,7 +205,7 @@ class Nest:
     def _point(self, axis: Axis, base: V, lanes: int, mask: V | None) -> Point:
         return Point(self.values | {axis.name: base}, lanes, mask)
 
-    # -- folds --------------------------------------------------------------------------------------------------------
+    # -- folds -------------------------------------------------------------------------------------------------------
     def _folding(self, folded: Sequence[Axis], point: Point) -> None:
         """At one point of the free axes (all lanes of it): run the folded loops around the body."""
         if not self.cluster.folds:
@@ -330,7 +330,8 @@ class Nest:
                 mask = ", ".join(f"i32 {start + n}" for n in range(half))
                 type_ = vector(REGISTER[fold.dtype], half)
                 shuffled = e.value(
-                    f"<{half} x {REGISTER[fold.dtype]}>", f"shufflevector {state}, {state.type} poison, <{half} x i32> <{mask}>"
+                    f"<{half} x {REGISTER[fold.dtype]}>",
+                    f"shufflevector {state}, {state.type} poison, <{half} x i32> <{mask}>",
                 )
                 parts.append(e.extract(shuffled, 0) if half == 1 else V(type_, shuffled.ref))
             state = self._step(fold, parts[0], parts[1])
@@ -345,7 +346,7 @@ class Nest:
             state = self._step(fold, self._load(ref, point), state)
         self._store(ref, state, point)
 
-    # -- one point ------------------------------------------------------------------------------------------------------
+    # -- one point ---------------------------------------------------------------------------------------------------
     def _body(self, point: Point, state: int) -> None:
         """All statements of the cluster at one point; folds go into their state of that number."""
         for statement in self.cluster.statements:
@@ -443,7 +444,7 @@ class Nest:
         offsets = emit_dim(e, ref.offset, self._lane_values(point))
         store_scattered(e, value, ref.base, offsets, ref.dtype, point.mask)
 
-    # -- gather -----------------------------------------------------------------------------------------------------------
+    # -- gather ------------------------------------------------------------------------------------------------------
     def _gather(self, statement: Gather, point: Point) -> V:
         """Positions are wrapped, checked, clamped to 0 where bad (and recorded), then used as an index."""
         e = self.e
@@ -451,9 +452,7 @@ class Nest:
         stride = self._stride(statement, source)
         lanes = point.lanes if self._position_moves(statement, point) else 1
         at = replace(point, registers=dict(point.registers)) if lanes == point.lanes else Point(point.values, 1, None)
-        position = convert(
-            e, self._operand(statement.position, at), self._source_type(statement.position), DType.INT64
-        )
+        position = convert(e, self._operand(statement.position, at), self._source_type(statement.position), DType.INT64)
         extent = e.splat(emit_dim(e, statement.extent, point.values), lanes)
         zero = e.const(position.type, 0)
         wrapped = e.select(e.cmp("icmp slt", position, zero), e.op("add", position, extent), position)
@@ -499,9 +498,10 @@ class Nest:
             return False
         if isinstance(statement.position, Literal):
             return isinstance(statement.position.value, Expr)
-        return statement.position.name in self.own or coefficient_of(
-            self.memory.ref(statement.position).offset, self.vector_axis.name
-        ) != 0
+        return (
+            statement.position.name in self.own
+            or coefficient_of(self.memory.ref(statement.position).offset, self.vector_axis.name) != 0
+        )
 
     def _ordinal(self, statement: Gather, point: Point) -> V:
         """Which of the operator's positions each lane has."""

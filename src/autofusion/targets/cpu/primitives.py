@@ -114,9 +114,12 @@ def _abs(e: Emitter, x: list[V], source: DType, result: DType) -> V:
 
 
 def convert(e: Emitter, x: V, source: DType, result: DType) -> V:
-    """Element type conversion in register form: truncating, saturating, NaN to 0 for float to int; wrapping for ints."""
+    """Element type conversion in register form: truncating, saturating, NaN to 0 for float to int; wrapping for
+    ints."""
     goal = like(x.type, REGISTER[result])
-    if source is result or (x.type == goal and source.is_float == result.is_float and DType.BOOL not in (source, result)):
+    if source is result or (
+        x.type == goal and source.is_float == result.is_float and DType.BOOL not in (source, result)
+    ):
         return x
     if result is DType.BOOL:
         test = "fcmp une" if source.is_float else "icmp ne"

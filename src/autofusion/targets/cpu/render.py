@@ -2,9 +2,9 @@
 
     void step(ptr buffers, ptr symbols, i64 begin, i64 end, ptr scratch, ptr status)
 
-`buffers` holds the addresses of the parameters, of the workspace, and last the number of the group's first operator (for
-failed checks). `scratch` is private to the worker and holds the buffers that are read outside the cluster that makes them;
-all others live in registers.
+`buffers` holds the addresses of the parameters, of the workspace, and last the number of the group's first operator
+(for failed checks). `scratch` is private to the worker and holds the buffers that are read outside the cluster that
+makes them; all others live in registers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Rendered:
-    """The text of a program's functions. `scratch`: bytes that a worker needs. `clusters`: loop nests, for explaining."""
+    """The text of a program's functions. `scratch`: bytes that a worker needs. `clusters`: loop nests, for
+    explaining."""
 
     text: str
     functions: tuple[str, ...]
@@ -133,7 +134,7 @@ class _Function:
             self.bases[buffer] = e.gep(V("ptr", "%scratch"), emit_dim(e, offset, values), "i8")
         return values
 
-    # -- planning: aliases, clusters, what needs memory -----------------------------------------------------------------
+    # -- planning: aliases, clusters, what needs memory --------------------------------------------------------------
     def _plan(self, body: Sequence[Any]) -> Plan:
         planned: Plan = []
         run: list[Statement] = []
@@ -164,7 +165,9 @@ class _Function:
             reads_param = self.program.space_of(statement.source.name) == GM
             if reads_param and statement.target.name not in self.outputs and self.aliases.add(statement):
                 return None
-        return _with_operands(statement, [self.aliases.resolve(o) if isinstance(o, Access) else o for o in operands_of(statement)])
+        return _with_operands(
+            statement, [self.aliases.resolve(o) if isinstance(o, Access) else o for o in operands_of(statement)]
+        )
 
     def _crossing(self, planned: Plan) -> set[str]:
         """Buffers that must be in memory: read outside the cluster that makes them, or made by a fold."""
@@ -199,7 +202,9 @@ class _Function:
                 open_ended.append(name)
                 continue
             first, last = lifetimes[name]
-            rounded = -(-size // ALIGN) * ALIGN + ALIGN  # one vector of slack: masked lanes may be computed past the end
+            rounded = (
+                -(-size // ALIGN) * ALIGN + ALIGN
+            )  # one vector of slack: masked lanes may be computed past the end
             offset = 0
             for _, _, low, end in sorted((p for p in placed if p[0] <= last and first <= p[1]), key=lambda p: p[2]):
                 if offset + rounded <= low:
@@ -238,11 +243,9 @@ class _Function:
     @staticmethod
     def _carried(loop: Loop, name: str) -> bool:
         """Whether a loop reads what an earlier iteration left: an accumulating statement on the buffer."""
-        return any(
-            getattr(s, "accumulate", False) and s.target.name == name for s in _statements(loop.body)
-        )
+        return any(getattr(s, "accumulate", False) and s.target.name == name for s in _statements(loop.body))
 
-    # -- emitting -----------------------------------------------------------------------------------------------------------
+    # -- emitting ----------------------------------------------------------------------------------------------------
     def _run(self, planned: Plan, values: dict[str, V]) -> None:
         e = self.e
         for item in planned:
@@ -259,7 +262,9 @@ class _Function:
 
     def _cluster(self, each: Cluster, values: Mapping[str, V]) -> None:
         first = each.statements[0]
-        self.e.comment("; ".join(_headline(s) for s in each.statements[:4]) + (" …" if len(each.statements) > 4 else ""))
+        self.e.comment(
+            "; ".join(_headline(s) for s in each.statements[:4]) + (" …" if len(each.statements) > 4 else "")
+        )
         if isinstance(first, Scan):
             loops.scan(self.e, self, first, values)
         elif isinstance(first, Contract):
@@ -270,21 +275,33 @@ class _Function:
     def _contract(self, statement: Contract, values: Mapping[str, V]) -> None:
         if contraction.emit(self.e, self, statement, values, self.target):
             return
-        product = Access(f"{statement.target.name}p", tuple(dims.symbol(a.name) for a in (*statement.axes, *statement.reduced)))
+        product = Access(
+            f"{statement.target.name}p", tuple(dims.symbol(a.name) for a in (*statement.axes, *statement.reduced))
+        )
         self.extra[product.name] = statement.dtype
         axes = (*statement.axes, *statement.reduced)
         pair: list[Statement] = [
             Map(product, statement.dtype, "mul", (statement.left, statement.right), axes),
-            Fold(statement.target, statement.dtype, "sum", product, statement.axes, statement.reduced, statement.accumulate),
+            Fold(
+                statement.target,
+                statement.dtype,
+                "sum",
+                product,
+                statement.axes,
+                statement.reduced,
+                statement.accumulate,
+            ),
         ]
         reduced = frozenset(a.name for a in statement.reduced)
         Nest(self.e, self, Cluster(axes, reduced, pair), values, self.target.lane_bytes).emit()
 
-    # -- the memory of loop nests ------------------------------------------------------------------------------------------
+    # -- the memory of loop nests ------------------------------------------------------------------------------------
     def ref(self, access: Access) -> Ref:
         """Where an access goes: address, type, offset in elements."""
         tensor = self.program.tensors[access.name]
-        strides = tensor.strides if isinstance(tensor, Param) and tensor.strides is not None else strides_of(tensor.shape)
+        strides = (
+            tensor.strides if isinstance(tensor, Param) and tensor.strides is not None else strides_of(tensor.shape)
+        )
         offset: Dim = 0
         for index, stride in zip(access.index, strides, strict=True):
             offset = dims.add(offset, dims.multiply(index, stride))
@@ -292,8 +309,10 @@ class _Function:
 
     def in_memory(self, name: str) -> bool:
         """Whether writes to it go to memory."""
-        return name in self.resident or name in self.outputs or (
-            name in self.program.buffers and self.program.buffers[name].space == GM
+        return (
+            name in self.resident
+            or name in self.outputs
+            or (name in self.program.buffers and self.program.buffers[name].space == GM)
         )
 
     def dtype(self, name: str) -> DType:
@@ -335,7 +354,13 @@ class _Function:
 
 def checks(program: Program) -> list[str]:
     """The targets of the statements that may fail at run time, in order."""
-    found = [s.target.name for step in program.steps for b in step.bodies for s in _statements(b.body) if isinstance(s, Gather)]
+    found = [
+        s.target.name
+        for step in program.steps
+        for b in step.bodies
+        for s in _statements(b.body)
+        if isinstance(s, Gather)
+    ]
     return list(dict.fromkeys(found))
 
 
