@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -97,6 +97,81 @@ def error_scale(row: Op, arrays: list[Array], attrs: Any) -> Array:
     return reference.apply(row, wide, attrs)
 
 
+# -- samples: what to try a row with -----------------------------------------------------------------------------------
+# Attributes of elementwise rows, by the row's name; every row without an entry is tried with its defaults.
+ATTRIBUTES_OF: dict[str, tuple[dict[str, Any], ...]] = {
+    "cast": tuple({"dtype": dtype} for dtype in DType),
+    "gelu": ({"approximate": "none"}, {"approximate": "tanh"}),
+    "isinf": tuple({"detect_negative": n, "detect_positive": p} for n in (True, False) for p in (True, False)),
+    "logit": ({"eps": None}, {"eps": 0.125}),
+    "celu": ({"alpha": 1.0}, {"alpha": 0.75}),
+    "shrink": ({"bias": 0.0, "lambd": 0.5}, {"bias": 1.5, "lambd": 1.5}),
+}
+
+
+def attributes_of(row: Op) -> tuple[dict[str, Any], ...]:
+    """Attributes to try an elementwise row with."""
+    return ATTRIBUTES_OF.get(row.name, ({},))
+
+
+class At(NamedTuple):
+    """An operand of its own element type: integers from `low` up to below `high`."""
+
+    shape: tuple[int, ...]
+    low: int
+    high: int
+    dtype: DType = DType.INT64
+
+
+# Rows that are not elementwise and fit no shape that others share: (operands, attributes), several a row. An operand is
+# a shape (of the row's element type) or an `At`.
+SAMPLES: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], ...]] = {
+    "glu": ((((5, 8),), {}), (((4, 3, 2),), {"axis": 0})),
+    "argmax": tuple(
+        (((5, 7),), {"axis": a, "keepdims": k, "select_last": s}) for a, k, s in ((0, False, False), (-1, True, True))
+    ),
+    "argmin": tuple(
+        (((5, 7),), {"axis": a, "keepdims": k, "select_last": s}) for a, k, s in ((0, False, True), (1, True, False))
+    ),
+    "argsort": ((((5, 7),), {}), (((5, 7),), {"axis": 0, "descending": True})),
+    "sort_values": ((((5, 7),), {}), (((5, 7),), {"axis": 0, "descending": True})),
+    "topk_indices": ((((5, 7),), {"k": 3}), (((5, 7),), {"k": 2, "axis": 0, "largest": False})),
+    "topk_values": ((((5, 7),), {"k": 3}), (((5, 7),), {"k": 0, "axis": 0, "largest": False})),
+    "gather_elements": ((((5, 7), At((5, 4), -7, 7)), {"axis": 1}), (((3, 4), At((9, 2), -3, 3, DType.INT32)), {})),
+    "gather_nd": (
+        (((5, 7, 3), At((4, 2), -5, 5)), {}),
+        (((5, 7), At((2, 2, 2), -5, 5, DType.INT32)), {}),
+        (((2, 7, 3), At((2, 4, 1), -7, 7)), {"batch_dims": 1}),
+    ),
+    "one_hot": ((((4,), (), ()), {"depth": 5}), (((2, 3), (), ()), {"depth": 4, "axis": 0})),
+    "scatter_elements": tuple(
+        (((5, 7), At((3, 7), -5, 5), (3, 7)), {"reduction": r}) for r in ("none", "add", "mul", "max", "min")
+    ),
+    "scatter_nd": tuple(
+        (((5, 7), At((4, 1), -5, 5), (4, 7)), {"reduction": r}) for r in ("none", "add", "mul", "max", "min")
+    ),
+}
+
+
+def sample(
+    row: Op, dtype: DType, operands: tuple[Any, ...], rng: np.random.Generator, edges: bool = False
+) -> list[Array]:
+    """Arrays for the operands of a sample; with `edges`, some elements are edge values that do not overflow."""
+    made = []
+    for operand in operands:
+        if isinstance(operand, At):
+            made.append(rng.integers(operand.low, operand.high, operand.shape).astype(operand.dtype.numpy))
+            continue
+        values = random_array(rng, dtype, operand, row.domain)
+        if edges and values.size:
+            listed = edges_of(dtype)
+            if dtype.is_float:
+                listed = listed[np.isinf(listed) | ~(np.abs(listed.astype(np.float64)) > 1e4)]
+            values = np.where(rng.random(operand) < 0.2, rng.choice(listed, operand), values)
+        made.append(np.asarray(values))
+    return made
+
+
 # -- random graphs ---------------------------------------------------------------------------------------------------
 class _Drawing:
     """A graph that grows by drawn steps; every step is valid by construction."""
@@ -149,7 +224,7 @@ class _Drawing:
         if row.name == "where":
             second = self.beside(first, self.pick(DType))
             return self.F.where(first, second, second if not _fits(first, second) else self.beside(second))
-        attrs = {"dtype": self.pick(DType)} if "dtype" in row.attributes else {}
+        attrs = self.pick(attributes_of(row))
         others = [self.beside(first) for _ in range(int(row.arity) - 1)]  # type: ignore[call-overload]
         return self.F.emit(row.name, [first, *others], attrs)
 
@@ -171,6 +246,8 @@ class _Drawing:
         value = self.operand(row, 1)
         rank = len(value.shape)
         attrs = {"axis": self.draw(st.integers(-rank, rank - 1))} if "axis" in row.attributes else {}
+        if "axis" in attrs and "keepdims" in row.attributes and value.shape[attrs["axis"]] == 0:
+            return value  # the position of the largest of nothing is an error
         return self.F.emit(row.name, [value], attrs)
 
     def view(self) -> Value:

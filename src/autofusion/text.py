@@ -43,6 +43,7 @@ def ir(template: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+@functools.cache
 def _pieces(template: str) -> list[str]:
     return [piece for piece in _PIECE.split(template) if piece]
 
@@ -51,6 +52,7 @@ def _is_block(cls: type) -> bool:
     return bool(getattr(cls, "_template", "").endswith(":"))
 
 
+@functools.cache
 def _header(cls: type) -> tuple[list[str], str | None]:
     """The template's pieces, and the name of the block field where there is one."""
     template: str = cls._template  # type: ignore[attr-defined]

@@ -38,6 +38,9 @@ RESIDENT = tuple(Use(bits).resident for bits in range(16))
 PARALLEL = tuple(Use(bits).parallel for bits in range(16))
 
 
+_NOBODY: dict[str, int] = {}
+
+
 class AxisSets:
     """Classes of equal axes. `rollback(mark())` undoes what came after the mark. `use` holds the bits of a Use."""
 
@@ -51,6 +54,7 @@ class AxisSets:
         self.newcomer = ""  # the owner that is being connected
         self.grown = 0  # how often an axis of anybody but the newcomer became one that must be resident
         self.joined = 0  # how often two axes became one that both had others than the newcomer
+        self.altered = 0  # how often what happens along an axis of anybody but the newcomer became more
 
     def new(self, owner: str, extent: Dim) -> int:
         """A new axis of an iteration space `owner`."""
@@ -80,7 +84,10 @@ class AxisSets:
                     del self.members[root][owner]
 
     def commit(self) -> None:
-        """Forget how to undo what was done so far."""
+        """Forget how to undo what was done so far, and the members of classes that are parts of others now."""
+        for child, root, _ in self.log:
+            if child != root:
+                self.members[child] = _NOBODY
         self.log.clear()
 
     def flag(self, axis: int, use: Use) -> None:
@@ -102,9 +109,11 @@ class AxisSets:
             return False
         use, other = self.use[a], self.use[b]
         both = use | other
+        old_a, old_b = self._old(a), self._old(b)
         if RESIDENT[both]:
-            self.grown += self._old(a) * (not RESIDENT[use]) + self._old(b) * (not RESIDENT[other])
-        self.joined += self._old(b)
+            self.grown += old_a * (not RESIDENT[use]) + old_b * (not RESIDENT[other])
+        self.joined += old_b
+        self.altered += (old_a and both != use) + (old_b and both != other)
         self.parent[b] = a
         self.use[a] = both
         self.members[a].update(self.members[b])
@@ -123,8 +132,9 @@ class AxisSets:
         return product
 
     def _watch(self, root: int, before: int) -> None:
-        if RESIDENT[self.use[root]] and not RESIDENT[before]:
-            self.grown += self._old(root)
+        if self._old(root):
+            self.altered += 1
+            self.grown += RESIDENT[self.use[root]] and not RESIDENT[before]
 
     def _old(self, root: int) -> bool:
         """Whether somebody but the newcomer has this axis."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from autofusion.dims import Dim, Expr, evaluate, symbols
+from autofusion.dims import Dim, Expr, Symbol, evaluate, symbols
 from autofusion.graph.index import Region, regions
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -85,6 +85,8 @@ class Forms:
 
 def plain_axis(index: Dim) -> str | None:
     """The axis's name where an index is just an axis."""
-    if isinstance(index, Expr) and len(index.terms) == 1 and index.text.isidentifier():
-        return index.text
+    if isinstance(index, Expr) and len(index.terms) == 1:
+        atoms, coefficient = index.terms[0]
+        if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
+            return atoms[0].name
     return None

@@ -36,7 +36,8 @@ class Group:
 
     `level`: longer than every path of groups that leads here. `sinks`: operators that no other of the group reads, with
     the axes of their values. `peak`: no less than the bytes alive at once. `shares`: (elementwise operations,
-    multiply-adds) by the axes of the iteration space; few, as most operators of a group share theirs. `written`,
+    multiply-adds) by the axes of the iteration space; few, as most operators of a group share theirs. `parallel`: the
+    tiles that it is cut into; `steady`: more work over the same axes changes nothing about these. `written`,
     `elsewhere`: graph inputs that the group writes, and written ones that it reads at other positions.
     """
 
@@ -51,6 +52,7 @@ class Group:
     elsewhere: frozenset[str] = frozenset()
     microseconds: float = 0.0
     parallel: int = 1
+    steady: bool = False
     has_dependents: bool = False
     sealed: Code | None = None  # why nothing may join
 
@@ -80,6 +82,7 @@ class Space:
         self.least_bytes = target.lane_bytes
         self.values: dict[str, Tile] = {}  # per compute node: its value
         self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
+        self.alone: dict[str, int] = {}  # per compute node: the tiles that it can be cut into without any other
         self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
         self.written = frozenset(self.writes.values())
@@ -109,8 +112,17 @@ class Space:
                 self.axes.flag(axis, Use.CONTRACTED)
         self.values[name] = Tile(name, node.output.dtype.compute.size, tuple(axes))
         self.loads[name] = list(self._loaded(form))
+        self.alone[name] = self._tiles_alone(form)
         if runs_on_host(self.graph, self.target, node):
             self.on_host.add(name)
+
+    def _tiles_alone(self, form: Form) -> int:
+        """The tiles that an operator by itself can be cut into."""
+        use = self.axes.use
+        tiles = self.tiles([axis for axis in self.values[form.name].axes if PARALLEL[use[self.axes.find(axis)]]])
+        if tiles >= self.target.cores:
+            return tiles
+        return group_us(self, self.share(form), [self.sink_axes(form.node)])[1]
 
     def _loaded(self, form: Form) -> Iterator[Tile]:
         """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
@@ -255,6 +267,7 @@ class Merge:
     peak: int = 0
     microseconds: float = 0.0
     parallel: int = 1
+    steady: bool = False
 
     @property
     def nodes(self) -> list[Node]:
@@ -288,11 +301,11 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    alone = group_us(space, space.share(merge.form), [space.sink_axes(merge.form.node)])[1]
-    grown, joined = space.axes.grown, space.axes.joined
+    axes = space.axes
+    grown, joined, altered = axes.grown, axes.joined, axes.altered
     space.connect(merge.form, merge)
-    verdict = _capacity(space, merge, space.axes.grown != grown)
-    verdict = verdict or _profit(space, merge, alone, space.axes.joined != joined)
+    verdict = _capacity(space, merge, axes.grown != grown)
+    verdict = verdict or _profit(space, merge, axes.joined != joined, axes.altered != altered)
     return verdict or _verdict(merge, Code.FUSED, "dependence, space, capacity and units agree")
 
 
@@ -301,24 +314,28 @@ def _verdict(merge: Merge, code: Code, text: str, **numbers: float) -> Verdict:
 
 
 def _boundary(space: Space, merge: Merge) -> Verdict | None:
-    node = merge.form.node
-    if node.kind is Kind.COMM or any(g.sealed is Code.COMMUNICATION for g in merge.groups):
+    sealed = [group.sealed for group in merge.groups]
+    if merge.form.node.kind is Kind.COMM or Code.COMMUNICATION in sealed:
         return _verdict(merge, Code.COMMUNICATION, "communication between devices is always a boundary")
-    if any(g.sealed is Code.OPAQUE for g in merge.groups) or merge.form.name in space.on_host:
+    if Code.OPAQUE in sealed or merge.form.name in space.on_host:
         return _verdict(merge, Code.OPAQUE, f"an operator that {space.target.name} does not compile runs on the host")
     return None
 
 
 def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
     """Whether the target has no way to compute it."""
-    types = [node.output.dtype, *(graph.values[name].dtype for name in node.inputs)]
+    kind = node.kind
     return (
-        node.kind in HOST_KINDS
-        or (node.kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)
-        or (node.kind is not Kind.COMM and target.unit_for(node.kind) is None)
-        or (node.kind is Kind.CONTRACT and _too_deep(graph, target, node))
-        or any(t not in target.dtypes for t in types)
+        kind in HOST_KINDS
+        or (kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)
+        or (kind is not Kind.COMM and target.unit_for(kind) is None)
+        or (kind is Kind.CONTRACT and _too_deep(graph, target, node))
+        or (len(target.dtypes) < len(DType) and not _types(graph, node).issubset(target.dtypes))
     )
+
+
+def _types(graph: Graph, node: Node) -> set[DType]:
+    return {node.output.dtype, *[graph.values[name].dtype for name in node.inputs]}
 
 
 def _too_deep(graph: Graph, target: Target, node: Node) -> bool:
@@ -428,17 +445,23 @@ def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     return peak
 
 
-def _profit(space: Space, merge: Merge, alone: int, joined: bool) -> Verdict | None:
+def _profit(space: Space, merge: Merge, joined: bool, altered: bool) -> Verdict | None:
     """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again).
 
-    `alone`: the tiles that the operator by itself can be cut into. `joined`: whether axes of the groups became one.
+    `joined`: whether axes of the groups became one; `altered`: whether more happens along one of them.
     """
     target, form = space.target, merge.form
+    alone = space.alone[form.name]
     merge.sinks = merged_sinks(space, merge)
     merge.shares = _merged_shares(space, merge, joined)
     crossing = sum([space.forms.bytes(feed.value) for feed in form.feeds if feed.producer in merge])
     won = crossing / target.bandwidth + target.barrier_us
-    merge.microseconds, merge.parallel = group_us(space, merge.shares, merge.sinks.values())
+    if not (joined or altered) and _is_more_of_the_same(space, merge):
+        (group,) = merge.groups
+        merge.microseconds = group.microseconds + time_of(target, form.work, form.products, group.parallel)
+        merge.parallel, merge.steady = group.parallel, True
+    else:
+        merge.microseconds, merge.parallel, merge.steady = group_us(space, merge.shares, merge.sinks.values())
     apart = sum(g.microseconds for g in merge.groups) + time_of(target, form.work, form.products, alone)
     lost = merge.microseconds - apart + operand_again_us(space, merge)
     if lost <= won:
@@ -446,6 +469,22 @@ def _profit(space: Space, merge: Merge, alone: int, joined: bool) -> Verdict | N
     if merge.parallel == 1 and max(alone, *(g.parallel for g in merge.groups)) > 1:
         return _verdict(merge, Code.SPACE, "no axis is left to cut tiles along", lost_us=lost, won_us=won)
     return _verdict(merge, Code.PROFIT, "it would cost more than it saves", lost_us=lost, won_us=won)
+
+
+def _is_more_of_the_same(space: Space, merge: Merge) -> bool:
+    """Whether the group's cut stays what it is, so that its time only grows by the operator's.
+
+    One group, cut along axes of all its operators into enough tiles, or not at all; the new operator has the axes of
+    one of them, and its value those of the sinks that it takes the place of.
+    """
+    if len(merge.groups) > 1 or not merge.groups[0].steady or len(merge.shares) > len(merge.groups[0].shares):
+        return False
+    own = set(merge.sinks[merge.form.name])
+    for feed in merge.form.feeds:
+        axes = merge.groups[0].sinks.get(feed.value)
+        if axes is not None and set(map(space.axes.find, axes)) != own:
+            return False
+    return True
 
 
 def _merged_shares(space: Space, merge: Merge, joined: bool) -> Shares:
@@ -465,8 +504,8 @@ def time_of(target: Target, work: float, products: float, parallel: int) -> floa
     return (work / target.rate + products / target.contract_rate) / max(1, min(target.cores, parallel))
 
 
-def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> tuple[float, int]:
-    """Microseconds of a group's arithmetic, and the tiles it is cut into.
+def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> tuple[float, int, bool]:
+    """Microseconds of a group's arithmetic, the tiles it is cut into, and whether like work only adds to it.
 
     Three cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile;
     along those only that all operators have; and, where that leaves cores idle, along a folded axis, whose partial
@@ -479,26 +518,34 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     if len(shares) == 1 or all(map(cut.issubset, shares)):
         tiles = space.tiles(cut)
         plain = time_of(target, work, products, tiles), tiles
-        return plain if tiles >= target.cores else min(plain, _folded_cut(space, shares, work, products))
+        if tiles >= target.cores:
+            return *plain, True
+        return *min(plain, _folded_cut(space, shares, work, products)), not cut and not _foldable(space, shares)
     common, again = set(cut), 0.0
     for axes, share in shares.items():
         missing = cut - axes
         if missing:
             common -= missing
-            times = min(TILES, math.prod(estimate(space.axes.extent[root]) for root in missing))
+            times = min(TILES, space.tiles(missing))
             again += time_of(target, *share, target.cores) * (times - 1)
     choices = [(time_of(target, work, products, tiles) + more, tiles) for tiles, more in (
         (space.tiles(cut), again), (space.tiles(common), 0.0)
     )]
     if choices[1][1] < target.cores:
         choices.append(_folded_cut(space, shares, work, products))
-    return min(choices)
+    return *min(choices), False
+
+
+def _foldable(space: Space, shares: Shares) -> bool:
+    """Whether an axis is long enough, and only folded, that it might be cut into parts."""
+    use, size = space.axes.use, space.axes.size
+    return any(use[root] == Use.REDUCED.value and size[root] >= 2 * PART for axes in shares for root in axes)
 
 
 def _folded_cut(space: Space, shares: Shares, work: float, products: float) -> tuple[float, int]:
     """A group whose folded axis is cut into parts: what every operator of weight has, and nothing but folds break."""
     heaviest = max(shares, key=lambda axes: shares[axes])
-    extents = [estimate(space.axes.extent[root]) for root in heaviest if space.axes.use[root] == Use.REDUCED]
+    extents = [space.axes.size[root] for root in heaviest if space.axes.use[root] == Use.REDUCED]
     parts = max(extents, default=1) // PART
     if parts < 2 or products:
         return math.inf, 1
@@ -523,7 +570,7 @@ def operand_again_us(space: Space, merge: Merge) -> float:
         for name in {n for i in operand.index if isinstance(i, Expr) for n in symbols(i)}:
             local = space.region_axes[form.name][0].get(name)
             if local is not None and (name in form.regions[0].reduced or not _outer(form, name)):
-                inner *= estimate(space.axes.extent[local])
+                inner *= space.axes.size[local]
         size = inner * space.graph.values[operand.value].dtype.size
         if operand not in fed and size > kept:
             tile = max(1, kept // max(1, inner // max(1, rows)) // 4)

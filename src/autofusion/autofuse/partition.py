@@ -98,7 +98,7 @@ class Walk:
                 self._absorb(keep, group)
         self._add(keep, merge.form)
         keep.sinks, keep.shares, keep.peak = merge.sinks, merge.shares, merge.peak
-        keep.microseconds, keep.parallel = merge.microseconds, merge.parallel
+        keep.microseconds, keep.parallel, keep.steady = merge.microseconds, merge.parallel, merge.steady
         self.group_of[node.name] = keep
         keep.level = max(g.level for g in groups)
         for group in producers:
@@ -130,7 +130,7 @@ class Walk:
         space = self.space
         group = Group(self.count, level, sinks={form.name: space.sink_axes(form.node)}, shares=space.share(form))
         self._add(group, form)
-        group.microseconds, group.parallel = group_us(space, group.shares, group.sinks.values())
+        group.microseconds, group.parallel, group.steady = group_us(space, group.shares, group.sinks.values())
         group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autofusion.errors import FormatError
-from autofusion.frontends import opseq
+from autofusion.frontends import onnx, opseq
 from autofusion.graph.ir import Graph
 
 READERS: dict[str, tuple[str, Callable[[str | Path], Graph]]] = {
     ".json": ("an op-sequence", opseq.read),
+    ".onnx": ("an ONNX model", onnx.read),
 }
 
 

@@ -159,7 +159,8 @@ class _Compiler:
         self.codes: dict[str, Code] = {}
 
     def run(self, generate: bool) -> Compilation:
-        self.dump.write("source", str(self.source))
+        if self.dump.folder is not None:
+            self.dump.write("source", str(self.source))
         _check_world(self.source)
         with self.clock.stage("passes"):
             graph = passes.run(self.source)
@@ -178,8 +179,9 @@ class _Compiler:
         compilation = Compilation(
             self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
         )
-        self.dump.write("groups", dict(stages(compilation))["groups"])
-        self.dump.write("plan", str(plan))
+        if self.dump.folder is not None:
+            self.dump.write("groups", group_list(groups))
+            self.dump.write("plan", str(plan))
         _narrate(compilation)
         return compilation
 
@@ -194,7 +196,8 @@ class _Compiler:
             key = _key(lowered.kernel, chosen, self.symbols, self.target, self.machine)
             if key in self.codes:
                 return GroupCode(group, lowered, chosen, self.codes[key].program, key)
-            self.dump.write("kernel", str(lowered.kernel), name)
+            if self.dump.folder is not None:
+                self.dump.write("kernel", str(lowered.kernel), name)
             overrides = len(self.dump.overridden)
             chosen = self.dump.through("schedule", chosen, schedule.parse, name)
             program = tiling.build(lowered.kernel, chosen, self.target)
@@ -323,13 +326,18 @@ def stages(compilation: Compilation) -> Iterator[tuple[str, str]]:
     """Every stage's text, in order."""
     yield "source", str(compilation.source)
     yield "graph", str(compilation.graph)
-    yield "groups", "\n".join(f"{g.name}: {' '.join(n.name for n in g.nodes)}" for g in compilation.partition.groups)
+    yield "groups", group_list(compilation.partition)
     yield "kernel", "\n".join(_titled(g, _noted(g, g.lowered.kernel)) for g in compilation.groups)
     yield "schedule", "\n".join(_titled(g, str(g.schedule)) for g in compilation.groups)
     yield "tile", "\n".join(_titled(g, _noted(g, g.program)) for g in compilation.groups)
     yield "plan", str(compilation.plan)
     first = {g.code: g for g in reversed(compilation.groups)}
     yield "llvm", "\n".join(f"; {c.name}: {_legend(first[key])}\n{c.text}" for key, c in compilation.codes.items())
+
+
+def group_list(groups: Partition) -> str:
+    """A line a group: its operators, by the graph's names."""
+    return "\n".join(f"{g.name}: {' '.join(n.name for n in g.nodes)}" for g in groups.groups)
 
 
 def _titled(group: GroupCode, content: str) -> str:

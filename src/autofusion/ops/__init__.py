@@ -1,7 +1,22 @@
 """The op table. Importing this package fills it with the built-in rows."""
 
 from autofusion.kinds import Kind
-from autofusion.ops import elementwise, reduce, structure, window
+from autofusion.ops import activation, elementwise, reduce, selection, special, structure, window
 from autofusion.ops.table import TABLE, Attr, Attrs, Builder, Op, TensorType
 
-__all__ = ["TABLE", "Attr", "Attrs", "Builder", "Kind", "Op", "TensorType", "elementwise", "reduce", "structure", "window"]
+__all__ = [
+    "TABLE",
+    "Attr",
+    "Attrs",
+    "Builder",
+    "Kind",
+    "Op",
+    "TensorType",
+    "activation",
+    "elementwise",
+    "reduce",
+    "selection",
+    "special",
+    "structure",
+    "window",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -28,6 +29,12 @@ PASSES = (
 )
 
 
+@cache
+def _compiler(machine: Machine) -> Any:
+    """LLVM's code generator for a machine; one serves all compiles, which the lock lets in one at a time."""
+    return _machine(machine)
+
+
 def _machine(machine: Machine) -> Any:
     initialise()
     target = llvm.Target.from_triple(machine.triple)
@@ -37,7 +44,7 @@ def _machine(machine: Machine) -> Any:
 
 
 def _optimised(text: str, machine: Machine) -> tuple[Any, Any]:
-    compiler = _machine(machine)
+    compiler = _compiler(machine)
     module = llvm.parse_assembly(f'target triple = "{machine.triple}"\n' + text)
     module.data_layout = str(compiler.target_data)
     passes = llvm.create_pass_builder(compiler, llvm.create_pipeline_tuning_options(speed_level=2))

@@ -86,19 +86,38 @@ def _int_remainder(e: Emitter, x: list[V], source: DType, result: DType) -> V:
     return e.select(e.cmp("icmp eq", b, zero), a, wrapped)
 
 
-def _fmod(e: Emitter, x: list[V], source: DType, result: DType) -> V:
-    """Exact, by the C library lane by lane."""
-    scalar = scalar_of(x[0].type)
-    name = "fmodf" if scalar == "float" else "fmod"
-    e.module.declare(name, scalar, [scalar, scalar])
-    lanes = lanes_of(x[0].type)
-    if lanes == 1:
-        return e.value(scalar, f"call {scalar} @{name}({x[0]}, {x[1]})")
-    made = V(x[0].type, "poison")
-    for lane in range(lanes):
-        a, b = e.extract(x[0], lane), e.extract(x[1], lane)
-        made = e.insert(made, e.value(scalar, f"call {scalar} @{name}({a}, {b})"), lane)
-    return made
+def _library(function: str) -> Emit:
+    """By the C library lane by lane."""
+
+    def emit(e: Emitter, x: list[V], source: DType, result: DType) -> V:
+        scalar = scalar_of(x[0].type)
+        name = f"{function}f" if scalar == "float" else function
+        e.module.declare(name, scalar, [scalar] * len(x))
+        lanes = lanes_of(x[0].type)
+        if lanes == 1:
+            return e.value(scalar, f"call {scalar} @{name}({', '.join(map(str, x))})")
+        made = V(x[0].type, "poison")
+        for lane in range(lanes):
+            operands = ", ".join(str(e.extract(each, lane)) for each in x)
+            made = e.insert(made, e.value(scalar, f"call {scalar} @{name}({operands})"), lane)
+        return made
+
+    return emit
+
+
+def _shift(opcode: str) -> Emit:
+    """A shift by an amount outside the width (LLVM's has no value there) is one by the width: 0, or all sign bits."""
+
+    def emit(e: Emitter, x: list[V], source: DType, result: DType) -> V:
+        a, amount = x
+        width = int(scalar_of(a.type)[1:])
+        inside = e.cmp("icmp ult", amount, e.const(amount.type, width))
+        if opcode == "shr" and source.is_signed:
+            return e.op("ashr", a, e.select(inside, amount, e.const(amount.type, width - 1)))
+        shifted = e.op("shl" if opcode == "shl" else "lshr", a, e.select(inside, amount, e.const(amount.type, 0)))
+        return e.select(inside, shifted, e.const(a.type, 0))
+
+    return emit
 
 
 def _neg(e: Emitter, x: list[V], source: DType, result: DType) -> V:
@@ -170,7 +189,7 @@ PRIMITIVES: dict[str, Emit] = {
     "div": _by_kind("fdiv", "sdiv"),
     "int_floor_divide": _int_floor_divide,
     "int_remainder": _int_remainder,
-    "fmod": _fmod,
+    "fmod": _library("fmod"),
     "maximum": _extreme(greater=True),
     "minimum": _extreme(greater=False),
     "neg": _neg,
@@ -191,6 +210,9 @@ PRIMITIVES: dict[str, Emit] = {
     "bitwise_or": lambda e, x, source, result: e.op("or", x[0], x[1]),
     "bitwise_xor": lambda e, x, source, result: e.op("xor", x[0], x[1]),
     "bitwise_not": _not,
+    "shift_left": _shift("shl"),
+    "shift_right": _shift("shr"),
+    "copysign": lambda e, x, source, result: e.call("copysign", x[0].type, x[0], x[1]),
     "where": lambda e, x, source, result: e.select(x[0], x[1], x[2]),
     "sqrt": _math("sqrt"),
     "rsqrt": _math("rsqrt"),
@@ -204,6 +226,16 @@ PRIMITIVES: dict[str, Emit] = {
     "erf": _math("erf"),
     "sin": _math("sin"),
     "cos": _math("cos"),
+    "tan": _math("tan"),
+    "asin": _math("asin"),
+    "acos": _math("acos"),
+    "atan": _math("atan"),
+    "atan2": _math("atan2"),
+    "sinh": _math("sinh"),
+    "cosh": _math("cosh"),
+    "cbrt": _library("cbrt"),
+    "erfc": _library("erfc"),
+    "lgamma": _library("lgamma"),
     "pow": _math("pow"),
     "sigmoid": _math("sigmoid"),
     "floor": _math("floor"),

@@ -1,0 +1,7 @@
+"""The mapping: ONNX operator -> the function that makes it of rows. One file a family fills it."""
+
+from autofusion.frontends.onnx.call import MAPPING
+from autofusion.frontends.onnx.mapping import elementwise, indexing, matrix, reduce, shapes, windows
+from autofusion.frontends.onnx.mapping.shapes import shape_of
+
+__all__ = ["MAPPING", "elementwise", "indexing", "matrix", "reduce", "shape_of", "shapes", "windows"]
