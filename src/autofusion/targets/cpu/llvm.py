@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,15 @@ from autofusion.targets.cpu.host import Machine, host, initialise
 _lock = threading.RLock()  # LLVM's own global state is not safe to enter twice
 
 
+def _forget_lock() -> None:
+    """In the child of a fork, a thread that held the lock is gone."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
 # The code comes vectorised and unrolled: what is left is registers for stack cells, common subexpressions (of index
 # arithmetic above all), and loops whose test is at the end. The default pipeline takes twice as long for the same
 # speed.
@@ -24,7 +34,6 @@ PASSES = (
     "simplify_cfg",
     "new_gvn",
     "loop_rotate",
-    "instruction_combine",
     "simplify_cfg",
 )
 
