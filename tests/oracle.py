@@ -144,6 +144,32 @@ SAMPLES: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], ...]] = {
         (((2, 7, 3), At((2, 4, 1), -7, 7)), {"batch_dims": 1}),
     ),
     "one_hot": ((((4,), (), ()), {"depth": 5}), (((2, 3), (), ()), {"depth": 4, "axis": 0})),
+    "flip": ((((5, 7),), {"axes": (0,)}), (((2, 3, 4),), {"axes": (-1, 0)})),
+    "roll": ((((5, 7),), {"shifts": (2, -3), "axes": (0, 1)}), (((5, 7),), {"shifts": (9,), "axes": (-1,)})),
+    "stack": ((((5, 7), (5, 7), (5, 7)), {}), (((5, 7), (5, 7)), {"axis": -1})),
+    "tile": ((((5, 7),), {"repeats": (2, 3)}), (((5, 1),), {"repeats": (1, 4)}), (((5,),), {"repeats": (0,)})),
+    "squeeze": ((((5, 1, 7, 1),), {}), (((5, 1, 7, 1),), {"axes": (-1,)})),
+    "unsqueeze": ((((5, 7),), {"axes": (0, -1)}), (((),), {"axes": (0,)})),
+    "unfold": ((((5, 9),), {"axis": 1, "size": 3, "step": 2}), (((5, 9),), {"axis": 0, "size": 2})),
+    "as_strided": (
+        (((5, 7),), {"shape": (3, 4), "strides": (2, 9)}),
+        (((5, 7),), {"shape": (3, 2, 4), "strides": (-1, 0, 7), "offset": 6}),
+    ),
+    "diagonal": tuple((((2, 5, 7),), {"offset": k}) for k in (0, 2, -3)),
+    "pad": tuple(
+        (((5, 7),), {"before": b, "after": c, "mode": m, "value": 2.0})
+        for m in ("constant", "reflect", "edge", "wrap")
+        for b, c in (((2, 0), (1, 3)), ((-1, 4), (0, -2)), ((9, 0), (0, 8)))
+    ),
+    "trilu": tuple((((2, 5, 7),), {"upper": u, "k": k}) for u in (True, False) for k in (0, 2, -1)),
+    "depth_to_space": tuple((((2, 8, 2, 3),), {"block": 2, "mode": m}) for m in ("DCR", "CRD")),
+    "space_to_depth": ((((2, 3, 4, 6),), {"block": 2}),),
+    "batch_norm": ((((2, 3, 5), (3,), (3,), (3,), (3,)), {}), (((2, 3), (3,), (3,), (3,), (3,)), {"epsilon": 0.1})),
+    "instance_norm": ((((2, 3, 5, 4), (3,), (3,)), {}),),
+    "group_norm": ((((2, 6, 5, 4), (6,), (6,)), {"num_groups": 3}),),
+    "lrn": ((((2, 7, 3, 2), ), {"size": 3}), (((2, 5, 3),), {"size": 4, "alpha": 0.5, "bias": 2.0})),
+    "norm": tuple((((5, 7),), {"axes": (1,), "p": p}) for p in (0.0, 1.0, 2.0, 3.0, float("inf"), float("-inf"))),
+    "log_sum": ((((5, 7),), {"axes": (1,)}), (((5, 7),), {"axes": (0,), "keepdims": True})),
     "scatter_elements": tuple(
         (((5, 7), At((3, 7), -5, 5), (3, 7)), {"reduction": r}) for r in ("none", "add", "mul", "max", "min")
     ),

@@ -12,7 +12,7 @@ import autofusion
 ROOT = Path(autofusion.__file__).parent
 LAYERS = (
     ("errors", "config", "kinds", "version"),
-    ("dtypes", "dims", "text"),
+    ("dtypes", "dims", "text", "placement"),
     ("target",),
     ("ops",),
     ("graph",),

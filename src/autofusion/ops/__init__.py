@@ -1,7 +1,7 @@
 """The op table. Importing this package fills it with the built-in rows."""
 
 from autofusion.kinds import Kind
-from autofusion.ops import activation, elementwise, reduce, selection, special, structure, window
+from autofusion.ops import activation, elementwise, norms, reduce, reshaping, selection, special, structure, window
 from autofusion.ops.table import TABLE, Attr, Attrs, Builder, Op, TensorType
 
 __all__ = [
@@ -14,7 +14,9 @@ __all__ = [
     "TensorType",
     "activation",
     "elementwise",
+    "norms",
     "reduce",
+    "reshaping",
     "selection",
     "special",
     "structure",

@@ -11,8 +11,7 @@ from autofusion.dims import Bounds, Dim, Shape, add, floordiv, modulo, multiply,
 from autofusion.dtypes import Array, DType
 from autofusion.errors import GraphError, ShapeError
 from autofusion.kinds import Kind
-from autofusion.ops.rules import attribute, axes_of, axis_of, first, same
-from autofusion.ops.structure import linear
+from autofusion.ops.rules import attribute, axes_of, axis_of, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Op
 
 BEYOND = 1 << 40  # a stop past any extent
@@ -148,13 +147,6 @@ _row(
 def _tile_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     repeats = _numbers(attrs, "repeats", len(shapes[0]), 0)
     return tuple(multiply(extent, count) for extent, count in zip(shapes[0], repeats, strict=True))
-
-
-def _tile_view(index: list[Dim], shapes: list[Shape], attrs: Attrs, bounds: Bounds) -> list[Dim]:
-    return [
-        i if count == 1 else modulo(i, extent, bounds) if extent != 0 else 0
-        for i, extent, count in zip(index, shapes[0], attrs["repeats"], strict=True)
-    ]
 
 
 def _tile_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
@@ -359,10 +351,8 @@ def _pad_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
         made = add(add(extent, low), high)
         if isinstance(made, int) and made < 0:
             raise ShapeError(f"axis {axis} of {extent} cannot be padded by {low} and {high}")
-        most = extent - 1 if attrs["mode"] == "reflect" and isinstance(extent, int) else extent
-        if attrs["mode"] != "constant" and max(low, high) > 0 and isinstance(most, int):
-            if extent == 0 or (attrs["mode"] == "reflect" and extent > 1 and False):
-                raise ShapeError(f"axis {axis} is empty: mode {attrs['mode']} has nothing to repeat")
+        if attrs["mode"] != "constant" and max(low, high) > 0 and extent == 0:
+            raise ShapeError(f"axis {axis} is empty: mode {attrs['mode']} has nothing to repeat")
         result.append(made)
     return tuple(result)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autofusion import dims
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup
 from autofusion.dims import Dim
 from autofusion.graph.ir import Graph, Node
 from autofusion.kinds import Kind
+from autofusion.placement import Span, first_fit
 from autofusion.superkernel.plan import (
     Call,
     Check,
@@ -132,32 +132,7 @@ def _storages(
 
 def _place(inner: Sequence[Storage], first: dict[str, int], last: dict[str, int]) -> tuple[list[Storage], Dim]:
     """First fit by lifetime, the largest first; storages of unknown size go behind, unshared."""
-    taken: list[tuple[int, int, int, int]] = []
-    offsets: dict[str, Dim] = {}
-    high = 0
-    sized = [(s, _size(s)) for s in inner]
-    for storage, size in sorted(
-        sized, key=lambda p: (-p[1] if isinstance(p[1], int) else 0, first[p[0].name], p[0].name)
-    ):
-        if not isinstance(size, int):
-            continue
-        start, end = first[storage.name], last[storage.name]
-        offset = 0
-        for _, _, low, top in sorted((t for t in taken if t[0] <= end and start <= t[1]), key=lambda t: t[2]):
-            if offset + size <= low:
-                break
-            offset = max(offset, top)
-        taken.append((start, end, offset, offset + size))
-        offsets[storage.name] = offset
-        high = max(high, offset + size)
-    total: Dim = high
-    for storage, size in sized:
-        if not isinstance(size, int):
-            offsets[storage.name] = total
-            total = dims.add(total, size)
+    sized = [Span(s.name, s.bytes, first[s.name], last[s.name]) for s in inner]
+    largest_first = sorted(sized, key=lambda s: (-s.size if isinstance(s.size, int) else 0, s.first, s.name))
+    offsets, total = first_fit(largest_first, ALIGN)
     return [replace(s, offset=offsets[s.name]) for s in inner], total
-
-
-def _size(storage: Storage) -> Dim:
-    size = dims.multiply(dims.product(storage.shape), storage.dtype.size)
-    return dims.multiply(dims.ceildiv(size, ALIGN), ALIGN)

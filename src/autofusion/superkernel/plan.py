@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from autofusion import text
-from autofusion.dims import Dim, Shape
+from autofusion.dims import Dim, Shape, product
 from autofusion.dtypes import DType
 from autofusion.text import Rule, ir
 
@@ -46,6 +46,10 @@ class Storage:
     place: Place
     strides: Shape | None = None
     offset: Dim = 0
+
+    @property
+    def bytes(self) -> Dim:
+        return product(self.shape) * self.dtype.size
 
 
 @ir("call {kernel} step={step} {arguments} chunks={chunks} scratch={scratch} check={check}")
@@ -166,7 +170,7 @@ def _no_shared_bytes(root: Any, plan: Any) -> str | None:
             for name in names:
                 alive.setdefault(name, [clock, clock])[1] = clock
     placed = [s for s in plan.storages.values() if s.place is Place.WORKSPACE and s.name in alive]
-    fixed = [(s, s.offset, _bytes(s)) for s in placed]
+    fixed = [(s, s.offset, s.bytes) for s in placed]
     ranges = sorted((o, o + b, s.name) for s, o, b in fixed if isinstance(o, int) and isinstance(b, int) and b)
     open_ranges: list[tuple[int, int, str]] = []
     for low, high, name in ranges:
@@ -182,13 +186,6 @@ def _names_by_phase(segment: Launch | HostCall) -> list[list[str]]:
     if isinstance(segment, HostCall):
         return [[*segment.inputs, segment.output]]
     return [[name for call in phase.body for name in call.arguments] for phase in segment.body]
-
-
-def _bytes(storage: Storage) -> Dim:
-    size: Dim = storage.dtype.size
-    for extent in storage.shape:
-        size = size * extent
-    return size
 
 
 RULES = (

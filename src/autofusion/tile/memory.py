@@ -14,6 +14,7 @@ from typing import Any
 from autofusion.dims import evaluate, product
 from autofusion.errors import ArgumentError
 from autofusion.kernel.ir import Access, Contract, Fold, operands_of
+from autofusion.placement import lowest_gap
 from autofusion.target import GM, Target
 from autofusion.tile.ir import Buffer, Let, Loop, Parallel, Program, Put, Ring, Step, Take
 
@@ -69,7 +70,7 @@ def allocate(program: Program, target: Target, sizes: Mapping[str, int] | None =
         placed: list[tuple[int, Lifetime]] = []
         for life in sorted(lives, key=lambda each: (each.step, each.first, -each.size, each.name)):
             taken = sorted((at, at + other.size) for at, other in placed if life.meets(other))
-            offset = _lowest_gap(taken, life.size, align)
+            offset = lowest_gap(taken, life.size, align)
             placed.append((offset, life))
             offsets[life.name] = offset
             used[space] = max(used[space], offset + life.size)
@@ -84,15 +85,6 @@ def fits(program: Program, target: Target, sizes: Mapping[str, int] | None = Non
         if capacity and size > capacity:
             return Overflow(space, size, capacity)
     return None
-
-
-def _lowest_gap(taken: Sequence[tuple[int, int]], size: int, align: int) -> int:
-    offset = 0
-    for begin, end in taken:
-        if offset + size <= begin:
-            break
-        offset = max(offset, -(-end // align) * align)
-    return offset
 
 
 def lifetimes(program: Program, sizes: Mapping[str, int]) -> Iterator[Lifetime]:

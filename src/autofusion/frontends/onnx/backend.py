@@ -41,7 +41,7 @@ def _check_small(name: str, array: Array) -> None:
 
 
 def _results(names: Sequence[str], values: Sequence[Array]) -> Any:
-    return namedtuple("Outputs", names, rename=True)(*values)  # noqa: PYI024 - the names are only known now
+    return namedtuple("Outputs", names, rename=True)(*values)
 
 
 @functools.cache

@@ -94,7 +94,7 @@ def _equal(a: Dim, b: Dim) -> bool:
     difference = dims.add(a, dims.multiply(b, -1))
     if isinstance(difference, int):
         return difference == 0
-    if isinstance(a, int) and a < 0 or isinstance(b, int) and b < 0:
+    if (isinstance(a, int) and a < 0) or (isinstance(b, int) and b < 0):
         return False  # a size is never -1
     raise Unknown(f"whether {a} is {b} is open")
 

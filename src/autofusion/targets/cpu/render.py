@@ -31,6 +31,7 @@ from autofusion.kernel.ir import (
     operands_of,
 )
 from autofusion.ops.structure import strides_of
+from autofusion.placement import Span, first_fit
 from autofusion.target import GM, Target
 from autofusion.targets.cpu import contraction, loops
 from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
@@ -192,34 +193,13 @@ class _Function:
         """Scratch offsets: first fit over lifetimes in cluster order; buffers of unknown size go behind, unshared."""
         lifetimes: dict[str, list[int]] = {}
         self._lifetimes(planned, lifetimes, [0])
-        placed: list[tuple[int, int, int, int]] = []  # first, last, offset, end
-        offsets: dict[str, Dim] = {}
-        high, open_ended = 0, []  # type: int, list[str]
+        spans = []
         for name in sorted(self.resident, key=lambda n: (lifetimes[n][0], n)):
             buffer = self.program.buffers[name]
             size = dims.multiply(dims.product(buffer.shape), buffer.dtype.size)
-            if not isinstance(size, int):
-                open_ended.append(name)
-                continue
-            first, last = lifetimes[name]
-            rounded = (
-                -(-size // ALIGN) * ALIGN + ALIGN
-            )  # one vector of slack: masked lanes may be computed past the end
-            offset = 0
-            for _, _, low, end in sorted((p for p in placed if p[0] <= last and first <= p[1]), key=lambda p: p[2]):
-                if offset + rounded <= low:
-                    break
-                offset = max(offset, end)
-            placed.append((first, last, offset, offset + rounded))
-            offsets[name] = offset
-            high = max(high, offset + rounded)
-        total: Dim = high
-        for name in open_ended:
-            buffer = self.program.buffers[name]
-            offsets[name] = total
-            size = dims.multiply(dims.product(buffer.shape), buffer.dtype.size)
-            total = dims.add(total, dims.multiply(dims.ceildiv(dims.add(size, ALIGN), ALIGN), ALIGN))
-        return offsets, total
+            slack = dims.add(size, ALIGN)  # a vector that begins inside may end past the buffer, its lanes masked
+            spans.append(Span(name, slack, *lifetimes[name]))
+        return first_fit(spans, ALIGN)
 
     def _lifetimes(self, planned: Plan, found: dict[str, list[int]], clock: list[int]) -> set[str]:
         """First and last use of each resident buffer; what a loop uses from outside lives through the loop."""
