@@ -26,7 +26,7 @@ LAYERS = (
     ("jit",),
     ("api",),
     ("frontends",),
-    ("report",),
+    ("onnx", "report"),
     ("cli",),
     ("__init__", "__main__"),
 )
