@@ -28,7 +28,7 @@ LAYERS = (
     ("frontends",),
     ("onnx", "report"),
     ("cli",),
-    ("__init__", "__main__"),
+    ("__init__", "__main__", "onnx"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 FILES = sorted(ROOT.rglob("*.py"))

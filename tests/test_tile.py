@@ -69,9 +69,10 @@ def test_programs_and_kernels_read_back(case: tuple[Graph, list[np.ndarray]]) ->
             ir.verify(launch.program, target)
 
 
-@pytest.mark.parametrize(
-    "graph", [softmax(), softmax(dims.symbol("m"), dims.symbol("n")), linear(norm=True)], ids=("softmax", "open", "normed")
-)
+KNOWN = {"softmax": softmax(), "open": softmax(dims.symbol("m"), dims.symbol("n")), "normed": linear(norm=True)}
+
+
+@pytest.mark.parametrize("graph", KNOWN.values(), ids=KNOWN)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_known_programs_read_back(graph: Graph, machine: str) -> None:
     choice = choose.choose(only_group(graph, MACHINES[machine]), MACHINES[machine])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autofusion import onnx
 from autofusion.api import (
     Compiled,
     load,
@@ -34,6 +35,7 @@ __all__ = [
     "compile",
     "jit",
     "load",
+    "onnx",
     "register_library_kernel",
     "register_op",
     "unregister_library_kernel",

@@ -105,7 +105,11 @@ class Target:
 
     def unit_for(self, kind: Kind) -> Unit | None:
         """The unit that runs operators of that kind; None where none does."""
-        return next((u for u in self.units if kind in u.kinds), None)
+        return self._units_by_kind.get(kind)
+
+    @cached_property
+    def _units_by_kind(self) -> dict[Kind, Unit]:
+        return {kind: unit for unit in reversed(self.units) for kind in unit.kinds}
 
     def route(self, source: str, target: str, through_gm: bool = False) -> tuple[str, ...] | None:
         """The shortest chain of spaces from `source` to `target` along copy paths; None where there is none."""
@@ -120,6 +124,14 @@ class Target:
                     seen.add(end)
                     ways.append((*way, end))
         return None
+
+    def lacks(self, op: str) -> bool:
+        """Whether an elementwise primitive is one that the target does not have."""
+        return self._computed is not None and op not in self._computed
+
+    @cached_property
+    def _computed(self) -> frozenset[str] | None:
+        return None if self.computes is None else frozenset(self.computes)
 
     @cached_property
     def vector(self) -> Unit:

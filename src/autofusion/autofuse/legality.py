@@ -327,7 +327,7 @@ def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
     kind = node.kind
     return (
         kind in HOST_KINDS
-        or (kind is Kind.ELEMENTWISE and target.computes is not None and node.op not in target.computes)
+        or (kind is Kind.ELEMENTWISE and target.lacks(node.op))
         or (kind is not Kind.COMM and target.unit_for(kind) is None)
         or (kind is Kind.CONTRACT and _too_deep(graph, target, node))
         or (len(target.dtypes) < len(DType) and not _types(graph, node).issubset(target.dtypes))

@@ -103,11 +103,24 @@ def _broadcast(graph: Graph, name: str, index: list[Dim]) -> list[Dim]:
     return [0 if extent == 1 else i for i, extent in zip(tail, shape, strict=True)]
 
 
-def _elementwise(graph: Graph, node: Node) -> tuple[Region, ...]:
+@lru_cache(maxsize=1 << 12)
+def _points(shape: Shape) -> tuple[dict[str, Dim], Index]:
+    """The axes over a whole shape, and the index of a point; not to be changed by who gets them."""
     axes: dict[str, Dim] = {}
-    index = _iterate(node.output.shape, axes)
-    operands = tuple(_read(graph, name, _broadcast(graph, name, index), axes) for name in node.inputs)
-    return (Region(axes, operands, tuple(index)),)
+    return axes, tuple(_iterate(shape, axes))
+
+
+def _elementwise(graph: Graph, node: Node) -> tuple[Region, ...]:
+    shape = node.output.shape
+    axes, index = _points(shape)
+    operands = []
+    for name in node.inputs:
+        producer = graph.producers.get(name)
+        if graph.values[name].shape == shape and (producer is None or not producer.is_view):
+            operands.append(Operand(name, index))  # by far the most common: read at its own point
+        else:
+            operands.append(_read(graph, name, _broadcast(graph, name, list(index)), axes))
+    return (Region(axes, tuple(operands), index),)
 
 
 def _reduce(graph: Graph, node: Node) -> tuple[Region, ...]:

@@ -92,20 +92,20 @@ class Node:
     def attrs(self) -> dict[str, Any]:
         return {a.name: a.value for a in self.attributes}
 
-    @property
+    @cached_property
     def output(self) -> Value:
         return self.outputs[0]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A node is named by its output."""
         return self.outputs[0].name
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         return self.row.kind
 
-    @property
+    @cached_property
     def is_view(self) -> bool:
         return self.row.view is not None
 

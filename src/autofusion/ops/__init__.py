@@ -1,7 +1,20 @@
 """The op table. Importing this package fills it with the built-in rows."""
 
 from autofusion.kinds import Kind
-from autofusion.ops import activation, elementwise, norms, reduce, reshaping, selection, special, structure, window
+from autofusion.ops import (
+    activation,
+    convolution,
+    elementwise,
+    norms,
+    pooling,
+    reduce,
+    reshaping,
+    resizing,
+    selection,
+    special,
+    structure,
+    window,
+)
 from autofusion.ops.table import TABLE, Attr, Attrs, Builder, Op, TensorType
 
 __all__ = [
@@ -13,10 +26,13 @@ __all__ = [
     "Op",
     "TensorType",
     "activation",
+    "convolution",
     "elementwise",
     "norms",
+    "pooling",
     "reduce",
     "reshaping",
+    "resizing",
     "selection",
     "special",
     "structure",

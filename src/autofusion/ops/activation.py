@@ -17,7 +17,9 @@ from autofusion.ops.special import wide
 from autofusion.ops.table import TABLE, Attrs, Builder, Op
 
 
-def _activation(name: str, reference: Callable[..., Array], lower: Callable[..., Any], arity: int = 1, **row: Any) -> None:
+def _activation(
+    name: str, reference: Callable[..., Array], lower: Callable[..., Any], arity: int = 1, **row: Any
+) -> None:
     row.setdefault("tolerance", 8)
     row.setdefault("flops", 4)
     elementwise(name, arity, wide(reference), lower=lower, dtypes=FLOATS, **row)
@@ -65,9 +67,7 @@ _activation(
 _activation(
     "selu",
     lambda a, alpha, gamma: gamma * _below_zero(a, alpha * np.expm1(a)),
-    lambda F, a, attrs: F.mul(
-        F.where(F.lt(a, 0.0), F.mul(F.expm1(a), attrs["alpha"]), a), attrs["gamma"]
-    ),
+    lambda F, a, attrs: F.mul(F.where(F.lt(a, 0.0), F.mul(F.expm1(a), attrs["alpha"]), a), attrs["gamma"]),
     attributes={"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     flops=17,
     doc="gamma · elu(a) (Klambauer et al. 2017)",

@@ -82,7 +82,7 @@ def _instance_norm(x: Array, scale: Array, shift: Array, epsilon: float) -> Arra
     axes = tuple(range(2, x.ndim))
     centred = x - x.mean(axis=axes, keepdims=True)
     result = centred / np.sqrt((centred**2).mean(axis=axes, keepdims=True) + epsilon)
-    return result * _channel(scale, x.ndim) + _channel(shift, x.ndim)
+    return np.asarray(result * _channel(scale, x.ndim) + _channel(shift, x.ndim))
 
 
 def _instance_norm_lower(F: Builder, x: Any, scale: Any, shift: Any, attrs: Attrs) -> Any:
@@ -115,7 +115,7 @@ def _group_norm(x: Array, scale: Array, shift: Array, num_groups: int, epsilon: 
     grouped = x.reshape(x.shape[0], num_groups, -1)
     centred = grouped - grouped.mean(axis=-1, keepdims=True)
     result = (centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)).reshape(x.shape)
-    return result * _channel(scale, x.ndim) + _channel(shift, x.ndim)
+    return np.asarray(result * _channel(scale, x.ndim) + _channel(shift, x.ndim))
 
 
 def _group_norm_lower(F: Builder, x: Any, scale: Any, shift: Any, attrs: Attrs) -> Any:
@@ -147,9 +147,7 @@ def _lrn_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
 
 def _lrn(x: Array, size: int, alpha: float, beta: float, bias: float) -> Array:
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
-    squares = np.stack(
-        [(x[:, max(0, c - before) : c + after + 1] ** 2).sum(axis=1) for c in range(x.shape[1])], axis=1
-    )
+    squares = np.stack([(x[:, max(0, c - before) : c + after + 1] ** 2).sum(axis=1) for c in range(x.shape[1])], axis=1)
     return x / (bias + alpha / size * squares) ** beta
 
 
@@ -177,7 +175,7 @@ _composite(
     doc="x / (bias + alpha/size · sum of squares over `size` neighbouring channels) ** beta",
 )
 
-# -- norms over axes -----------------------------------------------------------------------------------------------------
+# -- norms over axes ---------------------------------------------------------------------------------------------------
 _AXES = {"axes": None, "keepdims": False}
 
 

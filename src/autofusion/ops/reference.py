@@ -47,6 +47,9 @@ class Evaluator:
     def scalar(self, value: Any, dtype: dtypes.DType) -> Array:
         return np.asarray(value).astype(dtype.numpy)
 
+    def constant(self, array: Array) -> Array:
+        return array
+
 
 def operand_type(op: Op, arrays: list[Array]) -> dtypes.DType:
     """The element type that a bare Python number takes beside these operands."""

@@ -18,7 +18,15 @@ BEYOND = 1 << 40  # a stop past any extent
 
 
 def _row(
-    name: str, kind: Kind, arity: Any, shape_rule: Any, reference: Any, lower: Any, attributes: Any, doc: str, **row: Any
+    name: str,
+    kind: Kind,
+    arity: Any,
+    shape_rule: Any,
+    reference: Any,
+    lower: Any,
+    attributes: Any,
+    doc: str,
+    **row: Any,
 ) -> None:
     rule = row.pop("dtype_rule", same)
     TABLE.register(
@@ -169,7 +177,7 @@ _row(
 )
 
 
-# -- squeeze, unsqueeze, as_strided, unfold, diagonal: views -----------------------------------------------------------
+# -- squeeze, unsqueeze, unfold, as_strided, diagonal: views -----------------------------------------------------------
 def _squeeze_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     axes = _squeezed(shapes[0], attrs)
     for axis in axes:
@@ -184,21 +192,15 @@ def _squeezed(shape: Shape, attrs: Attrs) -> tuple[int, ...]:
     return axes_of(attrs["axes"], len(shape))
 
 
-def _squeeze_view(index: list[Dim], shapes: list[Shape], attrs: Attrs, bounds: Bounds) -> list[Dim]:
-    axes, rest = _squeezed(shapes[0], attrs), iter(index)
-    return [0 if d in axes else next(rest) for d in range(len(shapes[0]))]
-
-
 _row(
     "squeeze",
     Kind.VIEW,
     1,
     _squeeze_shape,
     lambda a, axes: np.squeeze(a, None if axes is None else axes_of(axes, a.ndim)),
-    None,
+    lambda F, a, attrs: F.reshape(a, shape=_squeeze_shape([F.type_of(a).shape], attrs)),
     {"axes": None},
     "axes of 1 taken away (None: all of them)",
-    view=_squeeze_view,
 )
 
 
@@ -213,21 +215,15 @@ def _unsqueeze_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     return tuple(1 if d in axes else next(rest) for d in range(len(shapes[0]) + len(axes)))
 
 
-def _unsqueeze_view(index: list[Dim], shapes: list[Shape], attrs: Attrs, bounds: Bounds) -> list[Dim]:
-    axes = _unsqueezed(shapes[0], attrs)
-    return [i for d, i in enumerate(index) if d not in axes]
-
-
 _row(
     "unsqueeze",
     Kind.VIEW,
     1,
     _unsqueeze_shape,
     lambda a, axes: np.expand_dims(a, axes_of(axes, a.ndim + len(axes))),
-    None,
+    lambda F, a, attrs: F.reshape(a, shape=_unsqueeze_shape([F.type_of(a).shape], attrs)),
     {"axes": REQUIRED},
     "new axes of 1 at these positions of the result",
-    view=_unsqueeze_view,
 )
 
 
@@ -276,7 +272,7 @@ def _strided_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     if known and 0 not in shape:
         reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
         least, most = offset + sum(min(r, 0) for r in reach), offset + sum(max(r, 0) for r in reach)
-        if least < 0 or most >= size:  # type: ignore[operator]
+        if least < 0 or most >= size:
             raise ShapeError(f"elements {least} to {most} are read, but there are {size}")
     return tuple(shape)
 
@@ -337,7 +333,7 @@ _row(
 )
 
 
-# -- pad -----------------------------------------------------------------------------------------------------------------
+# -- pad ---------------------------------------------------------------------------------------------------------------
 MODES = ("constant", "reflect", "edge", "wrap")
 
 
@@ -480,7 +476,7 @@ _row(
 )
 
 
-# -- depth and space -----------------------------------------------------------------------------------------------------
+# -- depth and space ---------------------------------------------------------------------------------------------------
 def _depth_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     shape, block = shapes[0], attrs["block"]
     if len(shape) != 4 or not isinstance(block, int) or block < 1 or modulo(shape[1], block * block) != 0:

@@ -80,7 +80,7 @@ for _name, _largest in {"argmax": True, "argmin": False}.items():
             lower=_arg_lower(_largest),
             attributes={"axis": 0, "keepdims": False, "select_last": False},
             flops=4,
-            doc=f"the position of the {'largest' if _largest else 'smallest'} along an axis, the first or the last; NaN wins",
+            doc=f"position of the {'largest' if _largest else 'smallest'} along an axis, first or last; NaN wins",
         )
     )
 
@@ -141,7 +141,7 @@ TABLE.register(
 )
 
 
-# -- sorting: by the reference, serial -----------------------------------------------------------------------------------
+# -- sorting: by the reference, serial ---------------------------------------------------------------------------------
 def _order(a: Array, axis: int, descending: bool) -> Array:
     """Positions in stable order; NaN counts as the largest."""
     values = a.astype(np.float64) if dtypes.of(a).is_float else a
@@ -167,17 +167,18 @@ def _topk(a: Array, k: int, axis: int, largest: bool) -> Array:
 
 _SORT = {"axis": -1, "descending": False}
 _TOPK = {"k": REQUIRED, "axis": -1, "largest": True}
-for _name, _rule, _shape, _function, _attributes, _text in (
+_SORTS: tuple[tuple[str, Any, Any, Any, dict[str, Any], str], ...] = (
     ("argsort", _int64, _along, lambda a, axis, descending: _order(a, axis, descending).astype(np.int64), _SORT,
      "positions in stable order along an axis; NaN counts as the largest"),
     ("sort_values", first, _along,
      lambda a, axis, descending: np.take_along_axis(a, _order(a, axis, descending), axis), _SORT,
      "values in order along an axis; NaN counts as the largest"),
-    ("topk_indices", _int64, _topk_shape, _topk, _TOPK, "positions of the k largest or smallest along an axis, in order"),
+    ("topk_indices", _int64, _topk_shape, _topk, _TOPK, "positions of the k largest or smallest along an axis"),
     ("topk_values", first, _topk_shape,
      lambda a, k, axis, largest: np.take_along_axis(a, _topk(a, k, axis, largest), axis), _TOPK,
      "the k largest or smallest along an axis, in order"),
-):  # fmt: skip
+)  # fmt: skip
+for _name, _rule, _shape, _function, _attributes, _text in _SORTS:
     TABLE.register(
         Op(_name, Kind.OPAQUE, 1, _shape, _rule, _function, attributes=_attributes, tolerance=0, flops=20, doc=_text)
     )
@@ -300,7 +301,7 @@ def _gather_nd(data: Array, index: Array, batch_dims: int) -> Array:
     batch = [np.broadcast_to(each, index.shape[:-1]) for each in batch]
     if not batch and not parts:
         return np.broadcast_to(data, (*index.shape[:-1], *data.shape)).copy()
-    return data[(*batch, *parts)]
+    return np.asarray(data[(*batch, *parts)])
 
 
 TABLE.register(
@@ -369,7 +370,7 @@ TABLE.register(
 REDUCTIONS: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _scattered(result: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+def _scattered(result: Array, where: tuple[Any, ...], updates: Array, reduction: str) -> Array:
     """Updates placed in order; repeated positions are combined one after another."""
     step = REDUCTIONS[reduction]
     if step is None:
@@ -397,7 +398,7 @@ def _scatter_elements_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
 
 
 def _scatter_elements(data: Array, index: Array, updates: Array, axis: int, reduction: str) -> Array:
-    where = list(np.indices(index.shape))
+    where: list[Array] = list(np.indices(index.shape))
     where[axis] = normalised(index, data.shape[axis], "scatter_elements")
     return _scattered(data.copy(), tuple(where), updates, reduction)
 
@@ -415,12 +416,13 @@ def _scatter_nd(data: Array, index: Array, updates: Array, reduction: str) -> Ar
     return _scattered(data.copy(), where or (...,), updates, reduction)
 
 
-for _name, _shape, _function, _attributes, _text in (
+_SCATTERS: tuple[tuple[str, Any, Any, dict[str, Any], str], ...] = (
     ("scatter_elements", _scatter_elements_shape, _scatter_elements, {"axis": 0, "reduction": "none"},
      "data with updates at one position along an axis each"),
     ("scatter_nd", _scatter_nd_shape, _scatter_nd, {"reduction": "none"},
      "data with slices of updates at the index tuples"),
-):  # fmt: skip
+)  # fmt: skip
+for _name, _shape, _function, _attributes, _text in _SCATTERS:
     TABLE.register(
         Op(
             _name,

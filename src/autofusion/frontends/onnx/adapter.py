@@ -131,17 +131,29 @@ def _extent(dim: Any) -> int | str | None:
 
 
 def _node(node: Any, opsets: Mapping[str, int], bound: Mapping[str, Any]) -> NodeDef:
+    """`bound`: the attributes of the function's call, as protocol buffers, for those that refer to them."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    attributes: dict[str, Any] = {}
-    for attribute in node.attribute:
-        if attribute.ref_attr_name:
-            if attribute.ref_attr_name in bound:
-                attributes[attribute.name] = bound[attribute.ref_attr_name]
-        else:
-            attributes[attribute.name] = _attribute(attribute, opsets, bound)
+    if any(attribute.ref_attr_name for attribute in node.attribute):
+        node = _bind(node, bound)
+    attributes = {attribute.name: _attribute(attribute, opsets, bound) for attribute in node.attribute}
     return NodeDef(
         node.op_type, domain, node.name, tuple(node.input), tuple(node.output), attributes, node.SerializeToString()
     )
+
+
+def _bind(node: Any, bound: Mapping[str, Any]) -> Any:
+    """A copy whose attributes are those that they refer to."""
+    made = module().NodeProto()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            made.attribute.append(attribute)
+        elif attribute.ref_attr_name in bound:
+            copy = made.attribute.add()
+            copy.CopyFrom(bound[attribute.ref_attr_name])
+            copy.name = attribute.name
+    return made
 
 
 def _attribute(attribute: Any, opsets: Mapping[str, int], bound: Mapping[str, Any]) -> Any:
@@ -213,11 +225,8 @@ def body_of(node: NodeDef, opset: int, types: Sequence[Any]) -> tuple[tuple[Node
     if function is None or not function.node:
         return None
     opsets = _opsets(function) or {"": opset}
-    bound: dict[str, Any] = {}
-    for name, attribute in schema.attributes.items():
-        if attribute.default_value.name:
-            bound[name] = _attribute(attribute.default_value, opsets, {})
-    bound |= node.attributes
+    bound = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+    bound |= {attribute.name: attribute for attribute in module().NodeProto.FromString(node.proto).attribute}
     nodes = tuple(_node(each, opsets, bound) for each in function.node)
     return nodes, tuple(function.input), (tuple(function.output), opsets)
 

@@ -26,12 +26,13 @@ def supports(device: str) -> bool:
 
 def prepare(model: Any, device: str = "CPU", **options: Any) -> Any:
     """The compiled model: `.run(inputs)` gives its outputs by position and name; `.compiled` is what was compiled.
+    `numerics`: strict unless said otherwise, as the suite's expected values round after every operator.
 
     Raises TargetError for another device, GraphError for what is not supported.
     """
     if not supports(device):
         raise TargetError(f"device {device!r}: only CPU runs here")
-    return _representation()(model)
+    return _representation()(model, options.get("numerics", "strict"))
 
 
 def _check_small(name: str, array: Array) -> None:
@@ -49,10 +50,11 @@ def _representation() -> type:
     base = adapter.module("onnx.backend.base")
 
     class Prepared(base.BackendRep):  # type: ignore[misc, name-defined]
-        """One model, compiled; anew for new values of the inputs that decide shapes (axes, sizes, a Reshape's shape)."""
+        """One model; compiled anew for new values of inputs that decide shapes (axes, sizes, a Reshape's shape)."""
 
-        def __init__(self, model: Any) -> None:
+        def __init__(self, model: Any, numerics: str) -> None:
             self.model = model
+            self.numerics = numerics
             declared = {value.name for value in model.graph.initializer}
             self.inputs = [value.name for value in model.graph.input if value.name not in declared]
             self.outputs = [value.name for value in model.graph.output]
@@ -77,7 +79,7 @@ def _representation() -> type:
                 left = [name for name in self.inputs if name not in values]
                 if len(self._variants) >= VARIANTS:
                     self._variants.clear()
-                self._variants[key] = api.compile_graph(graph), left
+                self._variants[key] = api.compile_graph(graph, numerics=self.numerics), left
             return self._variants[key]
 
         def run(self, inputs: Any, **options: Any) -> Any:
@@ -127,9 +129,7 @@ def backend() -> type:
             return prepare(model, device).run(inputs)
 
         @classmethod
-        def run_node(
-            cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any
-        ) -> Any:
+        def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any) -> Any:
             """One node on arrays, of the newest opset or the one that `opset_version` gives."""
             names = [name for name in node.input if name]
             if isinstance(inputs, dict):

@@ -111,7 +111,7 @@ class Call:
             return tuple(found) if isinstance(found, tuple) else (int(found),)
         return self.ints(position) if self.has(position) else None
 
-    # -- making ----------------------------------------------------------------------------------------------------------
+    # -- making --------------------------------------------------------------------------------------------------------
     def row(self, *names: str) -> Callable[..., Any]:
         """The first of these rows that the table has. Raises Unmapped where it has none."""
         for name in names:
@@ -134,8 +134,9 @@ class Call:
         """A slice along one axis."""
         shape = tuple(self.F.type_of(value).shape)
         axis %= len(shape)
-        starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
-        starts[axis], stops[axis], steps[axis] = start, stop, step  # type: ignore[call-overload]
+        starts: list[Dim] = [0] * len(shape)
+        stops, steps = list(shape), [1] * len(shape)
+        starts[axis], stops[axis], steps[axis] = start, stop, step
         return self.F.slice(value, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
@@ -144,4 +145,3 @@ def numbers(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
     if any(isinstance(d, Expr) for d in shape):
         raise Unmapped(f"{what} is open: {list(shape)}")
     return tuple(int(d) for d in shape)  # type: ignore[arg-type]
-

@@ -110,7 +110,9 @@ class _Importer:
     def _symbol(self, wanted: str | None, name: str, axis: int) -> str:
         key = wanted if wanted is not None else f"{name}#{axis}"
         if key not in self.symbols:
-            text = re.sub(r"\W", "_", wanted if wanted is not None else f"{name}_{axis}", flags=re.ASCII).strip("_") or "n"
+            text = (
+                re.sub(r"\W", "_", wanted if wanted is not None else f"{name}_{axis}", flags=re.ASCII).strip("_") or "n"
+            )
             text = f"n{text}" if text[0].isdigit() else text
             if RESERVED.fullmatch(text) or text in ("min", "max"):
                 text += "_"
@@ -211,7 +213,7 @@ class Scope:
         operands = [self.lookup(name) if name else None for name in node.inputs]
         opset = self.opsets.get(node.domain, 1)
         if node.key in control.CONTROL:
-            return control.CONTROL[node.key](self, node, operands)
+            return _plainly(control.CONTROL[node.key], self, node, operands)
         shape = mapping.shape_of(node, operands)
         if shape is not None:
             return [shape]
@@ -220,11 +222,11 @@ class Scope:
         if maker is not None:
             folded = self._folded(node, operands, opset, maker)
             if folded is not None:
-                return folded
+                return folded  # type: ignore[no-any-return]
         mark = self.F.mark()
         for attempt in (self._mapped, self._body, self._on_host):
             try:
-                return attempt(node, operands, opset)
+                return _plainly(attempt, node, operands, opset)
             except AutofusionError as error:
                 if isinstance(error, DataDependent) and self.importer.specialise:
                     raise
@@ -242,7 +244,7 @@ class Scope:
         if sum(each.size for each in operands if isinstance(each, np.ndarray)) > FOLDED:
             return None
         lifted: list[Any] = [
-            None if a is None else a.array if isinstance(a, Dims) else a.astype(object) if symbolic else a
+            None if a is None else a.array if isinstance(a, Dims) else np.asarray(a, object if symbolic else None)
             for a in operands
         ]
         call = Call(
@@ -278,6 +280,13 @@ class Scope:
                 assert results[position] is renamed
         return results
 
+    def inner(self, body: GraphDef, given: Mapping[str, Operand]) -> list[Operand]:
+        """The outputs of a body that sees the names around it."""
+        scope = Scope(self.importer, self.opsets, self)
+        scope.names.update(given)
+        scope.run(body)
+        return [scope.lookup(name) for name in body.outputs]
+
     # -- the other ways -----------------------------------------------------------------------------------------------
     def _body(self, node: NodeDef, operands: Sequence[Operand | None], opset: int) -> Sequence[Operand | None]:
         """What a standard function stands for."""
@@ -306,6 +315,16 @@ class Scope:
         if isinstance(operand, Value):
             return operand.dtype
         return DType.INT64 if isinstance(operand, Dims) else dtypes.of(operand)
+
+
+def _plainly(attempt: Any, *given: Any) -> Sequence[Operand | None]:
+    """A model may break any of a maker's assumptions (ranks, counts, attributes): that is its fault, and said so."""
+    try:
+        return attempt(*given)  # type: ignore[no-any-return]
+    except AutofusionError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
+        raise GraphError(f"its inputs or attributes do not fit: {type(error).__name__}: {error}") from error
 
 
 def _open_as_none(shape: Shape) -> list[int | None]:

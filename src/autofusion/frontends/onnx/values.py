@@ -29,7 +29,7 @@ class Unmapped(AutofusionError):
 
 
 class DataDependent(GraphError):
-    """A value decides a shape, but is only known when the graph runs. `inputs`: the graph's inputs that it comes from."""
+    """A value decides a shape, but is only known when the graph runs. `inputs`: what it is computed from."""
 
     def __init__(self, text: str, value: Value, inputs: tuple[str, ...] = ()) -> None:
         super().__init__(text)
@@ -100,8 +100,12 @@ def _equal(a: Dim, b: Dim) -> bool:
 
 
 def _slice(a: Array, starts: Any, stops: Any, steps: Any) -> Array:
-    found = slice_bounds({"starts": starts, "stops": stops, "steps": steps}, a.shape)
-    return a[tuple(np.arange(begin, begin + count * step, step) if count else slice(0, 0) for begin, count, step in found)] if a.ndim == 1 else a
+    if a.ndim != 1:
+        raise Unknown("a slice of a matrix")
+    ((begin, count, step),) = slice_bounds({"starts": starts, "stops": stops, "steps": steps}, a.shape)
+    if not isinstance(begin, int) or not isinstance(count, int):
+        raise Unknown("a slice of an open length")
+    return a[[begin + i * step for i in range(count)]]
 
 
 def _fold(function: Callable[[Any], Dim]) -> Callable[..., Array]:
@@ -200,6 +204,9 @@ class ImportBuilder(GraphBuilder):
     def undo(self, mark: Any) -> None:
         length, self.guards, self._scalars, self.names = mark
         del self.body[length:]
+
+    def input_shape(self, name: str) -> Any:
+        return next(line.value.shape for line in self.body if isinstance(line, Input) and line.value.name == name)
 
     def sources(self, value: Value) -> tuple[str, ...]:
         """The inputs that a value is computed from."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,7 +119,12 @@ def power(n: Call) -> Any:
     """The base's element type."""
     base, exponent, dtype = n[0], n[1], n.dtype(0)
     known = n.operands[1]
-    if isinstance(known, np.ndarray) and known.size == 1 and known.ndim <= n.rank(0) and float(known.reshape(())) == 2.0:
+    if (
+        isinstance(known, np.ndarray)
+        and known.size == 1
+        and known.ndim <= n.rank(0)
+        and float(known.reshape(())) == 2.0
+    ):
         return n.F.mul(base, base)
     if dtype.is_float:
         return n.F.pow(base, n.cast(exponent, dtype))
@@ -212,15 +216,12 @@ def _parameter(n: Call, value: Any) -> Any:
     return _blocked(n, value, axis, block) if block else along(n, value, n.rank(0), axis)
 
 
-LIMITS: Callable[[DType], Any] = lambda dtype: np.iinfo(dtype.numpy)  # noqa: E731
-
-
 def saturated(n: Call, value: Any, zero: Any | None, dtype: DType) -> Any:
     """A float rounded to the nearest even, moved by the zero point, cut to an integer type."""
     result = n.F.round(value)
     if zero is not None:
         result = n.F.add(result, n.cast(zero, n.F.type_of(result).dtype))
-    limits = LIMITS(dtype)
+    limits = np.iinfo(dtype.numpy)
     result = n.F.minimum(n.F.maximum(result, n.scalar(limits.min, result)), n.scalar(limits.max, result))
     return n.F.cast(result, dtype=dtype)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpy as np
-
 from autofusion import dims
-from autofusion.dims import Expr
 from autofusion.dtypes import DType
 from autofusion.errors import GraphError
 from autofusion.frontends.onnx.call import MAPPING, Call, Maker, maps
@@ -97,6 +95,8 @@ def _flipped(n: Call, value: Any, axis: int) -> Any:
 def softmax(n: Call) -> Any:
     """From opset 13 along one axis; before, over all axes from the given one on."""
     row = n.row({"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hardmax"}[n.op])
+    if n.op == "Softmax" and n.dtype(0).is_reduced:
+        row = partial(_stepwise, n)
     if n.opset >= 13:
         return row(n[0], axis=n.attr("axis", -1))
     shape, axis = n.shape(0), n.attr("axis", 1)
@@ -105,6 +105,12 @@ def softmax(n: Call) -> Any:
         return row(n[0], axis=axis)
     flat = n.reshape(n[0], (dims.product(shape[:axis]), dims.product(shape[axis:])))
     return n.reshape(row(flat, axis=1), shape)
+
+
+def _stepwise(n: Call, x: Any, axis: int) -> Any:
+    """ONNX's function body: strict numerics then round after each step of it, as ONNX does."""
+    powers = n.F.exp(n.F.sub(x, n.F.max(x, axes=(axis,), keepdims=True)))
+    return n.F.div(powers, n.F.sum(powers, axes=(axis,), keepdims=True))
 
 
 # -- normalisations ----------------------------------------------------------------------------------------------------
@@ -198,10 +204,9 @@ def batch_normalization(n: Call) -> Any:
 def lp_normalization(n: Call) -> Any:
     """Of length 1 along an axis; what is 0 stays 0."""
     attrs = {"axes": (axis_of(n.attr("axis", -1), n.rank(0)),), "keepdims": True}
-    if n.attr("p", 2) == 1:
-        norm = n.F.sum(n.F.abs(n[0]), **attrs)
-    else:
-        norm = n.F.sqrt(n.F.sum(n.F.mul(n[0], n[0]), **attrs))
+    squared = n.attr("p", 2) == 2
+    total = n.F.sum(n.F.mul(n[0], n[0]) if squared else n.F.abs(n[0]), **attrs)
+    norm = n.F.sqrt(total) if squared else total
     zero = n.scalar(0, norm)
     return n.F.where(n.F.eq(norm, zero), zero, n.F.div(n[0], norm))
 
@@ -219,6 +224,3 @@ def mean_variance_normalization(n: Call) -> Any:
 def lrn(n: Call) -> Any:
     defaults = {"alpha": 0.0001, "beta": 0.75, "bias": 1.0}
     return n.row("lrn")(n[0], size=n.attr("size"), **{k: n.attr(k, v) for k, v in defaults.items()})
-
-
-__all__ = ["Expr", "channels", "np"]

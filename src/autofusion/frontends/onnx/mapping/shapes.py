@@ -140,13 +140,15 @@ def slice_(n: Call) -> Any:
     given_starts, given_stops = n.listed("starts", 1) or (), n.listed("ends", 2) or ()
     axes = n.listed("axes", 3) or tuple(range(len(given_starts)))
     given_steps = n.ints(4) if n.has(4) else (1,) * len(axes)
-    starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    starts: list[Any] = [0] * len(shape)
+    stops: list[Any] = list(shape)
+    steps: list[Any] = [1] * len(shape)
     for axis, start, stop, step in zip(axes, given_starts, given_stops, given_steps, strict=True):
         at = _axis(axis, len(shape))
         extent = shape[at]
         if isinstance(extent, Expr) and isinstance(stop, int) and stop >= (1 << 31) - 1:
             stop = extent
-        starts[at], stops[at], steps[at] = start, stop, step  # type: ignore[call-overload]
+        starts[at], stops[at], steps[at] = start, stop, step
     return n.F.slice(n[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
@@ -172,7 +174,9 @@ def depth_to_space(n: Call) -> Any:
     batch, channels, height, width = n.shape(0)
     block, column_first = n.attr("blocksize"), n.attr("mode", "DCR") == "CRD"
     depth = dims.floordiv(channels, block * block)
-    inside = (batch, depth, block, block, height, width) if column_first else (batch, block, block, depth, height, width)
+    inside = (
+        (batch, depth, block, block, height, width) if column_first else (batch, block, block, depth, height, width)
+    )
     order = (0, 1, 4, 2, 5, 3) if column_first else (0, 3, 4, 1, 5, 2)
     moved = n.F.transpose(n.reshape(n[0], inside), axes=order)
     return n.reshape(moved, (batch, depth, dims.multiply(height, block), dims.multiply(width, block)))
