@@ -16,7 +16,7 @@ from oracle import random_graph, unhurried
 from tiled import CPU, MACHINES
 
 from autofusion import dims
-from autofusion.autofuse import axes, forms, legality, partition
+from autofusion.autofuse import axes, cost, forms, improve, legality, partition, space
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import Partition, greedy
 from autofusion.autofuse.verdicts import Code, Verdict
@@ -140,7 +140,7 @@ def test_a_written_buffer_may_be_read_at_the_same_positions() -> None:
 ALLOWED = {"target.lacks(node.op)", "LIBRARY.find(node.op, self.target.family, types)"}
 
 
-@pytest.mark.parametrize("module", [axes, forms, legality, partition])
+@pytest.mark.parametrize("module", [axes, cost, forms, improve, legality, partition, space])
 def test_no_operator_name_is_read(module: object) -> None:
     """`.op`, and a row's name, stand nowhere but in the target's own list and the look-up of hand-tuned kernels."""
     source = inspect.getsource(module)  # type: ignore[arg-type]
@@ -262,7 +262,7 @@ def work_of(graph: Graph) -> int:
     """Calls that the partition makes in its own modules: operations, not seconds."""
     calls = 0
     counted = []
-    for module in (legality, axes):
+    for module in (space, axes):
         for _, cls in inspect.getmembers(module, inspect.isclass):
             if cls.__module__ == module.__name__:
                 counted += [(cls, n) for n, f in vars(cls).items() if inspect.isfunction(f) and not n.startswith("__")]
@@ -275,7 +275,7 @@ def work_of(graph: Graph) -> int:
 
         return call
 
-    with mock.patch.multiple(legality.Space, **_wrapped(legality.Space, counted, counting)), mock.patch.multiple(
+    with mock.patch.multiple(space.Space, **_wrapped(space.Space, counted, counting)), mock.patch.multiple(
         axes.AxisSets, **_wrapped(axes.AxisSets, counted, counting)
     ):
         greedy(graph, CPU)

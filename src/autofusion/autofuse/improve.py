@@ -13,7 +13,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from autofusion.autofuse.forms import Forms
-from autofusion.autofuse.legality import Group, Merge, judge
+from autofusion.autofuse.legality import Group, Merge, admit, judge
 from autofusion.autofuse.partition import FusionGroup, Partition, Walk
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Node
@@ -78,7 +78,7 @@ class _Search:
         for node in sorted(nodes, key=lambda n: self.position[n.name]):
             self.visits -= 1
             form = self.forms.of(node)
-            walk.space.add(form)
+            admit(walk.space, form)
             if group is None:
                 walk.open(form, [])
             else:

@@ -6,28 +6,21 @@ small and is extended by one operator at a time, so the whole walk is linear; a 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
 
-from autofusion.autofuse.axes import PARALLEL, AxisSets, Use
-from autofusion.autofuse.forms import Form, Forms, estimate, plain_axis
+from autofusion.autofuse.cost import group_us, tiles_alone, time_of
+from autofusion.autofuse.forms import Form, estimate, plain_axis
+from autofusion.autofuse.space import Shares, Space
 from autofusion.autofuse.verdicts import Code, Verdict
-from autofusion.dims import Dim, Expr, symbols
+from autofusion.dims import Expr, symbols
 from autofusion.dtypes import DType
-from autofusion.graph.index import Region, regions
+from autofusion.graph.index import regions
 from autofusion.graph.ir import Graph, Node
-from autofusion.ops import Kind
-from autofusion.ops.library import LIBRARY, LibraryKernel
-from autofusion.target import GM, Target
+from autofusion.kinds import Kind
+from autofusion.target import Target
 
-TILES = 16  # parts that a group is cut into at least, where its axes allow it
-PART = 16384  # elements of a long fold that are worth a part of their own
 HOST_KINDS = (Kind.OPAQUE, Kind.SCATTER)
-
-
-Shares: TypeAlias = dict[frozenset[int], tuple[float, float]]
 
 
 @dataclass
@@ -61,201 +54,6 @@ class Group:
         return self.nodes[-1].name
 
 
-class Tile(NamedTuple):
-    """A value or an operand in a group: bytes of an element, and its axes."""
-
-    value: str
-    size: int
-    axes: tuple[int, ...]
-
-
-class Space:
-    """Iteration spaces of all nodes met so far, and what is the same axis in which group."""
-
-    def __init__(self, graph: Graph, target: Target, forms: Forms) -> None:
-        self.graph = graph
-        self.target = target
-        self.forms = forms
-        self.axes = AxisSets()
-        self.value_axes: dict[str, list[int | None]] = {}  # per compute node: the axis of each output dimension
-        self.region_axes: dict[str, list[dict[str, int]]] = {}  # per compute node and region: axis by its local name
-        self.least_bytes = target.lane_bytes
-        self.values: dict[str, Tile] = {}  # per compute node: its value
-        self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
-        self.alone: dict[str, int] = {}  # per compute node: the tiles that it can be cut into without any other
-        self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
-        self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
-        self.written = frozenset(self.writes.values())
-        self._routes: dict[tuple[Kind, Kind], str | None] = {}
-
-    def library(self, node: Node) -> LibraryKernel | None:
-        """The hand-tuned kernel that a contraction is computed by; None for generated code."""
-        if node.kind is not Kind.CONTRACT:
-            return None
-        types = tuple(self.graph.values[name].type for name in node.inputs)
-        return LIBRARY.find(node.op, self.target.family, types)
-
-    # -- a node alone -----------------------------------------------------------------------------------------------
-    def add(self, form: Form) -> None:
-        """Make the node's axes, with the flags that the node itself sets."""
-        node, name = form.node, form.name
-        self.region_axes[name] = [self._region(name, number, r) for number, r in enumerate(form.regions)]
-        if len(form.regions) == 1:
-            local = self.region_axes[name][0]
-            plain = [plain_axis(i) for i in form.regions[0].output]
-            self.value_axes[name] = [local[axis] if axis else None for axis in plain]
-        else:
-            self.value_axes[name] = self._joined(form)
-        axes = [axis for axis in self.value_axes[name] if axis is not None]
-        if node.kind is Kind.CONTRACT:
-            for axis in axes:
-                self.axes.flag(axis, Use.CONTRACTED)
-        self.values[name] = Tile(name, node.output.dtype.compute.size, tuple(axes))
-        self.loads[name] = list(self._loaded(form))
-        self.alone[name] = self._tiles_alone(form)
-        if runs_on_host(self.graph, self.target, node):
-            self.on_host.add(name)
-
-    def _tiles_alone(self, form: Form) -> int:
-        """The tiles that an operator by itself can be cut into."""
-        use = self.axes.use
-        tiles = self.tiles([axis for axis in self.values[form.name].axes if PARALLEL[use[self.axes.find(axis)]]])
-        if tiles >= self.target.cores:
-            return tiles
-        return group_us(self, self.share(form), [self.sink_axes(form.node)])[1]
-
-    def _loaded(self, form: Form) -> Iterator[Tile]:
-        """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
-        contraction."""
-        if form.node.kind is Kind.CONTRACT:
-            return
-        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
-            for operand in region.operands:
-                source = self.graph.producers.get(operand.value)
-                if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
-                    names = dict.fromkeys([n for i in operand.index if isinstance(i, Expr) for n in _names(i)])
-                    axes = tuple([local[n] for n in names if n in local])
-                    yield Tile(operand.value, self.graph.values[operand.value].dtype.size, axes)
-
-    def _region(self, owner: str, number: int, region: Region) -> dict[str, int]:
-        scope = owner if number == 0 else f"{owner}#{number}"
-        local = {name: self.axes.new(scope, extent) for name, extent in {**region.axes, **region.reduced}.items()}
-        for name in region.reduced:
-            self.axes.flag(local[name], Use.REDUCED)
-        if region.scanned:
-            self.axes.flag(local[region.scanned], Use.SCANNED)
-        return local
-
-    def _joined(self, form: Form) -> list[int | None]:
-        """Output axes of a join: its own where pieces only cover parts, the pieces' where they span the whole."""
-        node = form.node
-        result: list[int | None] = []
-        for d, extent in enumerate(node.output.shape):
-            if extent == 1:
-                result.append(None)
-                continue
-            axis = self.axes.new(f"{node.name}#out", extent)
-            for local, region in zip(self.region_axes[node.name], form.regions, strict=True):
-                self._align(axis, region.output[d], local)
-            result.append(axis)
-        return result
-
-    def _align(self, axis: int, index: Dim, local: dict[str, int]) -> None:
-        """Unify `axis` with the axis that `index` plainly is; otherwise neither can be tiled."""
-        name = plain_axis(index)
-        other = local.get(name) if name else None
-        if other is not None and self.axes.extent[axis] == self.axes.extent[other] and self.axes.unify(axis, other):
-            return
-        self.axes.flag(axis, Use.BROKEN)
-        for used in symbols(index) if isinstance(index, Expr) else ():
-            if used in local:
-                self.axes.flag(local[used], Use.BROKEN)
-
-    # -- a node inside a group ---------------------------------------------------------------------------------------
-    def connect(self, form: Form, inside: Container[str]) -> None:
-        """Unify the node's axes with those of its producers in `inside` (names of nodes)."""
-        self.axes.newcomer = form.name
-        made = {feed.value: feed.producer for feed in form.feeds}
-        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
-            for operand in region.operands:
-                producer = made.get(operand.value)
-                if producer is None or producer not in inside:
-                    continue
-                for axis, index in zip(self.value_axes[producer], operand.index, strict=True):
-                    if axis is not None:
-                        self._align(axis, index, local)
-                if operand.gathered is not None:
-                    gathered = self.value_axes[producer][operand.gathered]
-                    if gathered is not None:
-                        self.axes.flag(gathered, Use.BROKEN)
-
-    def resident_bytes(self, name: str) -> int:
-        """On-chip bytes of a node's value with every axis tiled as small as it can be."""
-        return self.tile_bytes(self.values[name])
-
-    def tile_bytes(self, tile: Tile) -> int:
-        """The same of any tile."""
-        size = tile.size * self.axes.resident(tile.axes)
-        return size if size > self.least_bytes else self.least_bytes
-
-    def tiles(self, roots: Iterable[int]) -> int:
-        """Tiles of one element along these axes."""
-        return math.prod([self.axes.size[root] for root in roots])
-
-    def parallel_roots(self, sinks: Iterable[tuple[int, ...]]) -> set[int]:
-        """The axes that tiles of a group can be cut along, whose sinks have these axes."""
-        shared: set[int] | None = None
-        for axes in set(sinks):
-            free = {root for root in map(self.axes.find, axes) if PARALLEL[self.axes.use[root]]}
-            shared = free if shared is None else shared & free
-            if not shared:
-                break
-        return shared or set()
-
-    def sink_axes(self, node: Node) -> tuple[int, ...]:
-        """The axes of a node's value."""
-        return tuple(map(self.axes.find, self.values[node.name].axes))
-
-    def share(self, form: Form) -> Shares:
-        """The node's work by its axes."""
-        locals_ = self.region_axes[form.name]
-        roots = frozenset(self.axes.find(axis) for local in locals_ for axis in local.values())
-        return {roots: (form.work, form.products)}
-
-    def added(self, shares: Iterable[Shares]) -> Shares:
-        """Shares together, by what the axes are by now."""
-        total: Shares = {}
-        for each in shares:
-            for axes, (work, products) in each.items():
-                roots = frozenset(map(self.axes.find, axes))
-                before = total.get(roots, (0.0, 0.0))
-                total[roots] = before[0] + work, before[1] + products
-        return total
-
-    def no_route(self, here: Kind, there: Kind) -> str | None:
-        """Why tiles cannot go from operators of one kind to those of another; None where they can."""
-        if (here, there) not in self._routes:
-            self._routes[here, there] = self._find_route(here, there)
-        return self._routes[here, there]
-
-    def _find_route(self, producer: Kind, consumer: Kind) -> str | None:
-        target = self.target
-        here, there = target.unit_for(producer), target.unit_for(consumer)
-        assert here is not None and there is not None
-        if there is not target.vector:  # the tile builder gives a unit of its own nothing but parameters
-            return f"feeds {there.name} from {GM}, not from {here.name}"
-        if here is there:
-            return None if target.route(here.result, there.left) else f"has no path {here.result} -> {there.left}"
-        if target.route(here.result, there.left, through_gm=True) is None:
-            return f"has no path for tiles from {here.name} to {there.name}"
-        return None
-
-
-def _names(index: Expr) -> Iterable[str]:
-    plain = plain_axis(index)
-    return symbols(index) if plain is None else (plain,)
-
-
 @dataclass
 class Merge:
     """What a merge would be: one group from several, plus an operator. The judge leaves here what it has found."""
@@ -279,6 +77,14 @@ class Merge:
             if name in group.members:
                 return True
         return False
+
+
+def admit(space: Space, form: Form) -> None:
+    """Make an operator known, with what holds for it whatever it may join."""
+    space.add(form)
+    space.alone[form.name] = tiles_alone(space, form)
+    if runs_on_host(space.graph, space.target, form.node):
+        space.on_host.add(form.name)
 
 
 def can_fuse(space: Space, groups: tuple[Group, ...], form: Form) -> Verdict:
@@ -497,59 +303,6 @@ def _merged_shares(space: Space, merge: Merge, joined: bool) -> Shares:
         before = total.get(axes, (0.0, 0.0))
         total[axes] = before[0] + work, before[1] + products
     return total
-
-
-def time_of(target: Target, work: float, products: float, parallel: int) -> float:
-    """Microseconds of arithmetic on as many cores as there are independent tiles."""
-    return (work / target.rate + products / target.contract_rate) / max(1, min(target.cores, parallel))
-
-
-def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> tuple[float, int, bool]:
-    """Microseconds of a group's arithmetic, the tiles it is cut into, and whether like work only adds to it.
-
-    Three cuts are weighed: along every parallel axis, where operators that lack one of them work again in each tile;
-    along those only that all operators have; and, where that leaves cores idle, along a folded axis, whose partial
-    states one more step merges.
-    """
-    target = space.target
-    work = sum([each for each, _ in shares.values()])
-    products = sum([each for _, each in shares.values()])
-    cut = space.parallel_roots(sinks)
-    if len(shares) == 1 or all(map(cut.issubset, shares)):
-        tiles = space.tiles(cut)
-        plain = time_of(target, work, products, tiles), tiles
-        if tiles >= target.cores:
-            return *plain, True
-        return *min(plain, _folded_cut(space, shares, work, products)), not cut and not _foldable(space, shares)
-    common, again = set(cut), 0.0
-    for axes, share in shares.items():
-        missing = cut - axes
-        if missing:
-            common -= missing
-            times = min(TILES, space.tiles(missing))
-            again += time_of(target, *share, target.cores) * (times - 1)
-    choices = [(time_of(target, work, products, tiles) + more, tiles) for tiles, more in (
-        (space.tiles(cut), again), (space.tiles(common), 0.0)
-    )]
-    if choices[1][1] < target.cores:
-        choices.append(_folded_cut(space, shares, work, products))
-    return *min(choices), False
-
-
-def _foldable(space: Space, shares: Shares) -> bool:
-    """Whether an axis is long enough, and only folded, that it might be cut into parts."""
-    use, size = space.axes.use, space.axes.size
-    return any(use[root] == Use.REDUCED.value and size[root] >= 2 * PART for axes in shares for root in axes)
-
-
-def _folded_cut(space: Space, shares: Shares, work: float, products: float) -> tuple[float, int]:
-    """A group whose folded axis is cut into parts: what every operator of weight has, and nothing but folds break."""
-    heaviest = max(shares, key=lambda axes: shares[axes])
-    extents = [space.axes.size[root] for root in heaviest if space.axes.use[root] == Use.REDUCED]
-    parts = max(extents, default=1) // PART
-    if parts < 2 or products:
-        return math.inf, 1
-    return time_of(space.target, work, 0.0, parts) + space.target.barrier_us, parts
 
 
 def operand_again_us(space: Space, merge: Merge) -> float:

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from autofusion.autofuse.cost import group_us
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Group, Merge, Space, effects, group_us, judge, peak_bytes, runs_on_host
+from autofusion.autofuse.legality import Group, Merge, admit, effects, judge, peak_bytes, runs_on_host
+from autofusion.autofuse.space import Space
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -58,7 +60,7 @@ class Walk:
     def visit(self, node: Node) -> None:
         """Place one operator."""
         form = self.forms.of(node)
-        self.space.add(form)
+        admit(self.space, form)
         producers = self._producer_groups(form)
         for groups in self._candidates(producers):
             merge = Merge(groups, form)

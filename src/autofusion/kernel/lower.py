@@ -13,8 +13,8 @@ import numpy as np
 
 from autofusion import dims
 from autofusion.autofuse.forms import Form, Forms, plain_axis
-from autofusion.autofuse.legality import Space
 from autofusion.autofuse.partition import FusionGroup
+from autofusion.autofuse.space import Space
 from autofusion.dims import Dim, Expr, symbols
 from autofusion.dtypes import DType
 from autofusion.graph.index import Operand as Read

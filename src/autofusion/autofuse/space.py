@@ -1,0 +1,202 @@
+"""Iteration spaces: every operator's axes, and which of them are the same axis inside a group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from autofusion.autofuse.axes import PARALLEL, AxisSets, Use
+from autofusion.autofuse.forms import Form, Forms, plain_axis
+from autofusion.dims import Dim, Expr, symbols
+from autofusion.graph.index import Region
+from autofusion.graph.ir import Graph, Node
+from autofusion.kinds import Kind
+from autofusion.ops.library import LIBRARY, LibraryKernel
+from autofusion.target import GM, Target
+
+Shares: TypeAlias = dict[frozenset[int], tuple[float, float]]  # (elementwise operations, multiply-adds) by axes
+
+
+class Tile(NamedTuple):
+    """A value or an operand in a group: bytes of an element, and its axes."""
+
+    value: str
+    size: int
+    axes: tuple[int, ...]
+
+
+class Space:
+    """Iteration spaces of all nodes met so far, and what is the same axis in which group."""
+
+    def __init__(self, graph: Graph, target: Target, forms: Forms) -> None:
+        self.graph = graph
+        self.target = target
+        self.forms = forms
+        self.axes = AxisSets()
+        self.value_axes: dict[str, list[int | None]] = {}  # per compute node: the axis of each output dimension
+        self.region_axes: dict[str, list[dict[str, int]]] = {}  # per compute node and region: axis by its local name
+        self.least_bytes = target.lane_bytes
+        self.values: dict[str, Tile] = {}  # per compute node: its value
+        self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
+        self.alone: dict[str, int] = {}  # per compute node: the tiles that it can be cut into without any other
+        self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
+        self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
+        self.written = frozenset(self.writes.values())
+        self._routes: dict[tuple[Kind, Kind], str | None] = {}
+
+    def library(self, node: Node) -> LibraryKernel | None:
+        """The hand-tuned kernel that a contraction is computed by; None for generated code."""
+        if node.kind is not Kind.CONTRACT:
+            return None
+        types = tuple(self.graph.values[name].type for name in node.inputs)
+        return LIBRARY.find(node.op, self.target.family, types)
+
+    # -- a node alone -----------------------------------------------------------------------------------------------
+    def add(self, form: Form) -> None:
+        """Make the node's axes, with the flags that the node itself sets."""
+        node, name = form.node, form.name
+        self.region_axes[name] = [self._region(name, number, r) for number, r in enumerate(form.regions)]
+        if len(form.regions) == 1:
+            local = self.region_axes[name][0]
+            plain = [plain_axis(i) for i in form.regions[0].output]
+            self.value_axes[name] = [local[axis] if axis else None for axis in plain]
+        else:
+            self.value_axes[name] = self._joined(form)
+        axes = [axis for axis in self.value_axes[name] if axis is not None]
+        if node.kind is Kind.CONTRACT:
+            for axis in axes:
+                self.axes.flag(axis, Use.CONTRACTED)
+        self.values[name] = Tile(name, node.output.dtype.compute.size, tuple(axes))
+        self.loads[name] = list(self._loaded(form))
+
+    def _loaded(self, form: Form) -> Iterator[Tile]:
+        """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
+        contraction."""
+        if form.node.kind is Kind.CONTRACT:
+            return
+        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
+            for operand in region.operands:
+                source = self.graph.producers.get(operand.value)
+                if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
+                    names = dict.fromkeys([n for i in operand.index if isinstance(i, Expr) for n in _names(i)])
+                    axes = tuple([local[n] for n in names if n in local])
+                    yield Tile(operand.value, self.graph.values[operand.value].dtype.size, axes)
+
+    def _region(self, owner: str, number: int, region: Region) -> dict[str, int]:
+        scope = owner if number == 0 else f"{owner}#{number}"
+        local = {name: self.axes.new(scope, extent) for name, extent in {**region.axes, **region.reduced}.items()}
+        for name in region.reduced:
+            self.axes.flag(local[name], Use.REDUCED)
+        if region.scanned:
+            self.axes.flag(local[region.scanned], Use.SCANNED)
+        return local
+
+    def _joined(self, form: Form) -> list[int | None]:
+        """Output axes of a join: its own where pieces only cover parts, the pieces' where they span the whole."""
+        node = form.node
+        result: list[int | None] = []
+        for d, extent in enumerate(node.output.shape):
+            if extent == 1:
+                result.append(None)
+                continue
+            axis = self.axes.new(f"{node.name}#out", extent)
+            for local, region in zip(self.region_axes[node.name], form.regions, strict=True):
+                self._align(axis, region.output[d], local)
+            result.append(axis)
+        return result
+
+    def _align(self, axis: int, index: Dim, local: dict[str, int]) -> None:
+        """Unify `axis` with the axis that `index` plainly is; otherwise neither can be tiled."""
+        name = plain_axis(index)
+        other = local.get(name) if name else None
+        if other is not None and self.axes.extent[axis] == self.axes.extent[other] and self.axes.unify(axis, other):
+            return
+        self.axes.flag(axis, Use.BROKEN)
+        for used in symbols(index) if isinstance(index, Expr) else ():
+            if used in local:
+                self.axes.flag(local[used], Use.BROKEN)
+
+    # -- a node inside a group ---------------------------------------------------------------------------------------
+    def connect(self, form: Form, inside: Container[str]) -> None:
+        """Unify the node's axes with those of its producers in `inside` (names of nodes)."""
+        self.axes.newcomer = form.name
+        made = {feed.value: feed.producer for feed in form.feeds}
+        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
+            for operand in region.operands:
+                producer = made.get(operand.value)
+                if producer is None or producer not in inside:
+                    continue
+                for axis, index in zip(self.value_axes[producer], operand.index, strict=True):
+                    if axis is not None:
+                        self._align(axis, index, local)
+                if operand.gathered is not None:
+                    gathered = self.value_axes[producer][operand.gathered]
+                    if gathered is not None:
+                        self.axes.flag(gathered, Use.BROKEN)
+
+    def resident_bytes(self, name: str) -> int:
+        """On-chip bytes of a node's value with every axis tiled as small as it can be."""
+        return self.tile_bytes(self.values[name])
+
+    def tile_bytes(self, tile: Tile) -> int:
+        """The same of any tile."""
+        size = tile.size * self.axes.resident(tile.axes)
+        return size if size > self.least_bytes else self.least_bytes
+
+    def tiles(self, roots: Iterable[int]) -> int:
+        """Tiles of one element along these axes."""
+        return math.prod([self.axes.size[root] for root in roots])
+
+    def parallel_roots(self, sinks: Iterable[tuple[int, ...]]) -> set[int]:
+        """The axes that tiles of a group can be cut along, whose sinks have these axes."""
+        shared: set[int] | None = None
+        for axes in set(sinks):
+            free = {root for root in map(self.axes.find, axes) if PARALLEL[self.axes.use[root]]}
+            shared = free if shared is None else shared & free
+            if not shared:
+                break
+        return shared or set()
+
+    def sink_axes(self, node: Node) -> tuple[int, ...]:
+        """The axes of a node's value."""
+        return tuple(map(self.axes.find, self.values[node.name].axes))
+
+    def share(self, form: Form) -> Shares:
+        """The node's work by its axes."""
+        locals_ = self.region_axes[form.name]
+        roots = frozenset(self.axes.find(axis) for local in locals_ for axis in local.values())
+        return {roots: (form.work, form.products)}
+
+    def added(self, shares: Iterable[Shares]) -> Shares:
+        """Shares together, by what the axes are by now."""
+        total: Shares = {}
+        for each in shares:
+            for axes, (work, products) in each.items():
+                roots = frozenset(map(self.axes.find, axes))
+                before = total.get(roots, (0.0, 0.0))
+                total[roots] = before[0] + work, before[1] + products
+        return total
+
+    def no_route(self, here: Kind, there: Kind) -> str | None:
+        """Why tiles cannot go from operators of one kind to those of another; None where they can."""
+        if (here, there) not in self._routes:
+            self._routes[here, there] = self._find_route(here, there)
+        return self._routes[here, there]
+
+    def _find_route(self, producer: Kind, consumer: Kind) -> str | None:
+        target = self.target
+        here, there = target.unit_for(producer), target.unit_for(consumer)
+        assert here is not None and there is not None
+        if there is not target.vector:  # the tile builder gives a unit of its own nothing but parameters
+            return f"feeds {there.name} from {GM}, not from {here.name}"
+        if here is there:
+            return None if target.route(here.result, there.left) else f"has no path {here.result} -> {there.left}"
+        if target.route(here.result, there.left, through_gm=True) is None:
+            return f"has no path for tiles from {here.name} to {there.name}"
+        return None
+
+
+def _names(index: Expr) -> Iterable[str]:
+    plain = plain_axis(index)
+    return symbols(index) if plain is None else (plain,)
