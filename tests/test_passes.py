@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import assert_bits, assert_close, random_array, random_graph, unhurried
+from oracle import SAMPLES, At, assert_bits, assert_close, random_array, random_graph, unhurried
 
 from autofusion.dims import symbol
 from autofusion.dtypes import Array, DType
@@ -18,7 +18,7 @@ from autofusion.errors import IndexOutOfRange, VerifyError
 from autofusion.graph import evaluate, index, ir
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
-from autofusion.ops import TABLE, Kind
+from autofusion.ops import TABLE, Kind, Op
 from autofusion.passes import (
     canonicalise,
     cse,
@@ -281,7 +281,17 @@ def test_every_composite_is_lowered() -> None:
             continue
         dtype = F32 if F32 in row.dtypes else row.dtypes[0]
         count = row.arity if isinstance(row.arity, int) else 1
-        before = graph_of(lambda F, r=row, d=dtype, c=count: F.emit(r.name, [x_of(F, (2, 3), d)] * c, {}, "y"))
+        operands, attrs = SAMPLES.get(row.name, ((((2, 3),) * count, {}),))[0]
+        if row.kind is Kind.SOURCE:
+            attrs = {"rows": 2, "columns": 3}
+
+        types = [(o.dtype, o.shape) if isinstance(o, At) else (dtype, o) for o in operands]
+
+        def make(F: GraphBuilder, row: Op = row, types: Any = types, attrs: Any = attrs) -> Any:
+            inputs = [F.input(f"x{i}", each, shape) for i, (each, shape) in enumerate(types)]
+            return F.emit(row.name, inputs, attrs, "y")
+
+        before = graph_of(make)
         after = decompose.run(before)
         assert all(node.row.lower is None for node in after.nodes)
         assert after.outputs == before.outputs, row.name

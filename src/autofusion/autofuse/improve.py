@@ -79,6 +79,7 @@ class _Search:
             self.visits -= 1
             form = self.forms.of(node)
             admit(walk.space, form)
+            walk.space.align_reads(form, walk.group_of)
             if group is None:
                 walk.open(form, [])
             else:

@@ -41,6 +41,7 @@ class Space:
         self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
         self.alone: dict[str, int] = {}  # per compute node: the tiles that it can be cut into without any other
         self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
+        self.readers: dict[tuple[str, int], int] = {}  # per dimension of a value from outside: the first axis there
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
         self.written = frozenset(self.writes.values())
         self._routes: dict[tuple[Kind, Kind], str | None] = {}
@@ -134,6 +135,21 @@ class Space:
                     gathered = self.value_axes[producer][operand.gathered]
                     if gathered is not None:
                         self.axes.flag(gathered, Use.BROKEN)
+
+    def align_reads(self, form: Form, inside: Container[str]) -> None:
+        """Axes along which several operators read one value from outside at the same positions become one, where they
+        can: nothing breaks where they cannot."""
+        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
+            for operand in region.operands:
+                producer = self.forms.producer(operand.value)
+                if producer is not None and producer.name in inside:
+                    continue
+                for position, index in enumerate(operand.index):
+                    axis = local.get(plain_axis(index) or "")
+                    if axis is not None:
+                        first = self.readers.setdefault((operand.value, position), axis)
+                        if self.axes.extent[first] == self.axes.extent[axis]:
+                            self.axes.unify(first, axis)
 
     def resident_bytes(self, name: str) -> int:
         """On-chip bytes of a node's value with every axis tiled as small as it can be."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autofusion import dims
-from autofusion.autofuse.forms import Form, Forms, plain_axis
+from autofusion.autofuse.forms import Form, Forms
 from autofusion.autofuse.partition import FusionGroup
 from autofusion.autofuse.space import Space
 from autofusion.dims import Dim, Expr, symbols
@@ -80,7 +80,8 @@ class _Lowering:
             form = self.forms.of(node)
             self.space.add(form)
             self.space.connect(form, self.inside)
-        self._share_reads()
+        for node in self.nodes:  # after all that must agree: these only may
+            self.space.align_reads(self.forms.of(node), self.inside)
         for node in self.nodes:
             self.values[node.name] = f"v{len(self.values)}"
         for node in self.nodes:
@@ -93,23 +94,6 @@ class _Lowering:
         names |= {param.name: name for name, param in self.params.items()}
         kernel = Kernel((*self.params.values(), *self.statements))
         return Lowered(kernel, tuple(self.params), names)
-
-    def _share_reads(self) -> None:
-        """Axes along which several operators read one parameter at the same positions become one, where they can."""
-        seen: dict[tuple[str, int], int] = {}
-        for node in self.nodes:
-            form = self.forms.of(node)
-            for local, region in zip(self.space.region_axes[node.name], form.regions, strict=True):
-                for operand in region.operands:
-                    producer = self.forms.producer(operand.value)
-                    if producer is not None and producer.name in self.inside:
-                        continue
-                    for position, index in enumerate(operand.index):
-                        axis = local.get(plain_axis(index) or "")
-                        if axis is not None:
-                            first = seen.setdefault((operand.value, position), axis)
-                            if self.space.axes.extent[first] == self.space.axes.extent[axis]:
-                                self.space.axes.unify(first, axis)
 
     # -- names -------------------------------------------------------------------------------------------------------
     def _axis(self, axis: int) -> str:

@@ -14,7 +14,7 @@ from autofusion.kinds import Kind
 from autofusion.ops.elementwise import NUMBERS
 from autofusion.ops.norms import per_channel
 from autofusion.ops.rules import broadcast, same
-from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Op
+from autofusion.ops.table import TABLE, Attrs, Builder, Op
 from autofusion.ops.window import reach
 
 PRODUCTS = tuple(t for t in NUMBERS if t.is_float or t in (DType.INT32, DType.INT64))  # those of matmul
@@ -447,6 +447,6 @@ _contraction(
     _einsum_shape,
     _einsum,
     _einsum_lower,
-    {"equation": REQUIRED},
+    {"equation": ""},
     "Einstein's summation, as NumPy's: labels shared are multiplied, those not in the output summed",
 )
