@@ -100,13 +100,22 @@ def _roll_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     return shapes[0]
 
 
+def _counting(F: Builder, count: Dim, first: int) -> Any:
+    """first, first + 1, …"""
+    return F.add(F.iota(shape=(count,), axis=0, dtype=DType.INT64), F.scalar(first, DType.INT64))
+
+
 def _roll_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
     shape = F.type_of(a).shape
     for shift, each in zip(attrs["shifts"], attrs["axes"], strict=True):
         axis = axis_of(each, len(shape))
         if shape[axis] in (0, 1):
             continue
-        cut = modulo(multiply(shift, -1), shape[axis])
+        extent = shape[axis]
+        if not isinstance(extent, int):
+            a = F.gather(a, F.int_remainder(_counting(F, extent, -shift), extent), axis=axis)
+            continue
+        cut = -shift % extent
         if cut != 0:
             a = F.concat(part(F, a, axis, cut, shape[axis]), part(F, a, axis, 0, cut), axis=axis)
     return F.copy(a) if not attrs["axes"] else a
@@ -382,8 +391,21 @@ def _pad_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
     return a
 
 
+def _reflected(F: Builder, extent: Dim, left: int, right: int, mode: str) -> Any:
+    """Source positions along a symbolic extent, as values; reflections reach no further than once."""
+    at = _counting(F, add(extent, left + right), -left)
+    if mode == "wrap":
+        return F.int_remainder(at, extent)
+    last = add(extent, -1)
+    if mode == "edge":
+        return F.minimum(F.maximum(at, 0), F.scalar(last, DType.INT64))
+    return F.sub(F.scalar(last, DType.INT64), F.abs(F.sub(F.scalar(last, DType.INT64), F.abs(at))))
+
+
 def _extended(F: Builder, a: Any, axis: int, left: int, right: int, mode: str) -> Any:
     extent = F.type_of(a).shape[axis]
+    if not isinstance(extent, int):
+        return F.gather(a, _reflected(F, extent, left, right, mode), axis=axis)
     if mode == "edge" or extent == 1:
         shape = F.type_of(a).shape
         pieces = []
@@ -394,8 +416,6 @@ def _extended(F: Builder, a: Any, axis: int, left: int, right: int, mode: str) -
                 wanted = tuple(count if d == axis else n for d, n in enumerate(shape))
                 pieces.append(F.expand(part(F, a, axis, at, add(at, 1)), shape=wanted))
         return F.concat(*pieces, axis=axis)
-    if not isinstance(extent, int):
-        raise GraphError(f"mode {mode} along the symbolic extent {extent}: give the extent as a number")
     # Source positions, cut into runs of step +1 or -1 (reflections) that are slices.
     if mode == "wrap":
         source = [p % extent for p in range(-left, extent + right)]
