@@ -383,9 +383,9 @@ def test_bad_models(cli: Any, model: Any, command: str, case: str) -> None:
     assert_refused(cli(command, model(content), *more), "model.json", word)
 
 
-@pytest.mark.parametrize("name", ["none.json", "model.onnx", "model", "model.json/"])
+@pytest.mark.parametrize("name", ["none.json", "model.bin", "model", "model.json/"])
 def test_bad_files(cli: Any, tmp_path: Path, name: str) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"")
+    (tmp_path / "model.bin").write_bytes(b"")
     assert_refused(cli("run", f"{tmp_path}/{name}"), name.rstrip("/"))
     if not name.startswith(("none", "model.json")):
         assert ".json (an op-sequence)" in cli("run", f"{tmp_path}/{name}").err

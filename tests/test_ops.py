@@ -265,6 +265,38 @@ SEMANTICS: tuple[tuple[str, tuple[Any, ...], dict[str, Any], Any], ...] = (
     ("slice", (f32(0, 1, 2, 3),), {"starts": (1,), "stops": (99,), "steps": (2,)}, f32(1, 3)),
     ("slice_update", (f32(0, 1, 2, 3), f32(9)), {"starts": (3,), "stops": (0,), "steps": (-2,)}, f32(0, 9, 2, 9)),
     ("matmul", (np.zeros((2, 0), F32), np.zeros((0, 3), F32)), {}, np.zeros((2, 3), F32)),
+    ("shift_left", (ints(np.int32, 1, 1, 1, 3), ints(np.int32, 31, 32, -1, 1)), {}, ints(np.int32, MIN32, 0, 0, 6)),
+    ("shift_right", (ints(np.int8, -128, -128, -1, 64), ints(np.int8, 7, 9, -1, 3)), {}, ints(np.int8, -1, -1, -1, 8)),
+    ("shift_right", (ints(np.uint8, 255, 255), ints(np.uint8, 8, 7)), {}, ints(np.uint8, 0, 1)),
+    ("int_truncate_divide", (ints(np.int32, 7, -7, MIN32, 5), ints(np.int32, -2, 2, -1, 0)), {},
+     ints(np.int32, -3, -3, MIN32, -1)),
+    ("int_truncate_remainder", (ints(np.int32, 7, -7, MIN32, 5), ints(np.int32, -2, 2, -1, 0)), {},
+     ints(np.int32, 1, -1, 0, 5)),
+    ("sign", (f32(NAN, -0.0, 0, -INF, 2),), {}, f32(NAN, 0, 0, -1, 1)),
+    ("isinf", (f32(INF, -INF, NAN, 1),), {"detect_negative": False}, np.array([True, False, False, False])),
+    ("erfinv", (f32(1, -1, 2, 0, NAN),), {}, f32(INF, -INF, NAN, 0, NAN)),
+    ("digamma", (f32(0, -0.0, -1, INF, -INF, 1),), {}, f32(-INF, INF, NAN, INF, NAN, -0.5772157)),
+    ("lgamma", (f32(0, -1, INF, -INF, 1),), {}, f32(INF, INF, INF, INF, 0)),
+    ("hypot", (f32(INF, 3e38, 0, NAN), f32(NAN, 1, 0, 1)), {}, f32(INF, 3e38, 0, NAN)),
+    ("logaddexp", (f32(-INF, INF, 0, 1000), f32(-INF, -INF, -INF, 1000)), {}, f32(-INF, INF, 0, 1000.6931)),
+    ("xlogy", (f32(0, 0, 0), f32(0, NAN, INF)), {}, f32(0, NAN, 0)),
+    ("clip", (f32(NAN, -5, 5, 1), F32(2), F32(0)), {}, f32(NAN, 0, 0, 0)),
+    ("thresholded_relu", (f32(NAN, 1, 2),), {}, f32(NAN, 0, 2)),
+    ("softplus", (f32(1000, -1000, NAN, INF),), {}, f32(1000, 0, NAN, INF)),
+    ("argmax", (f32(1, NAN, NAN, 3),), {}, np.int64(1)),
+    ("argmax", (f32(3, 1, 3),), {"select_last": True}, np.int64(2)),
+    ("argmin", (np.full(3, INF, F32),), {}, np.int64(0)),
+    ("cummax", (f32(1, NAN, 3),), {"axis": 0}, f32(1, NAN, NAN)),
+    ("sort_values", (f32(2, NAN, -INF),), {"descending": True}, f32(NAN, 2, -INF)),
+    ("argsort", (ints(np.int8, 3, 1, 3, 1),), {"descending": True}, ints(np.int64, 0, 2, 1, 3)),
+    ("one_hot", (ints(np.int64, -1, 9), np.int64(0), np.int64(5)), {"depth": 2}, np.array([[0, 5], [0, 0]])),
+    ("max_pool", (f32(NAN, 1, -INF, -INF).reshape(1, 1, 4),), {"kernel": (2,), "strides": (2,)},
+     f32(NAN, -INF).reshape(1, 1, 2)),
+    ("max_pool_indices", (np.full((1, 1, 2), -INF, F32),), {"kernel": (2,), "pads": (1, 0)},
+     np.zeros((1, 1, 2), np.int64)),
+    ("average_pool", (f32(2, 4, 9).reshape(1, 1, 3),), {"kernel": (2,), "strides": (2,), "ceil_mode": True},
+     f32(3, 9).reshape(1, 1, 2)),
+    ("norm", (f32(3, -4),), {"p": INF}, F32(4)),
 )  # fmt: skip
 
 
@@ -292,6 +324,18 @@ def test_signs_of_zero_are_kept() -> None:
 def test_gather_out_of_range_raises(index: int) -> None:
     with pytest.raises(IndexOutOfRange, match=str(index)):
         apply("gather", f32(1, 2, 3), ints(np.int64, 0, index))
+    for name, where, updates in (
+        ("gather_elements", [0, index], []),
+        ("gather_nd", [[index], [0]], []),
+        ("scatter_elements", [index, 0], [f32(1, 2)]),
+        ("scatter_nd", [[0], [index]], [f32(1, 2)]),
+    ):
+        row = TABLE.get(name)
+        arrays = [f32(1, 2, 3), np.array(where), *updates]
+        with pytest.raises(IndexOutOfRange, match=str(index)):
+            reference.apply(row, arrays, row.complete({}))
+        with pytest.raises(IndexOutOfRange):
+            evaluate.run(decompose.run(single(row, arrays, {})), arrays)
 
 
 def test_sources() -> None:
@@ -350,6 +394,43 @@ REFUSED: tuple[tuple[str, tuple[TensorType, ...], dict[str, Any], type[GraphErro
     ("matmul", (_t(3), _t(3, 3)), {}, ShapeError),
     ("matmul", (_t(2, 2, dtype=BOOL), _t(2, 2, dtype=BOOL)), {}, DTypeError),
     ("full", (), {"shape": (-1,), "value": 0, "dtype": DType.INT8}, ShapeError),
+    ("shift_left", (_t(2), _t(2)), {}, DTypeError),
+    ("glu", (_t(2, 3),), {}, ShapeError),
+    ("argmax", (_t(2, 0),), {"axis": 1}, ShapeError),
+    ("topk_values", (_t(2, 3),), {"k": 4}, ShapeError),
+    ("gather_elements", (_t(2, 3), _t(3, dtype=I64)), {}, ShapeError),
+    ("gather_elements", (_t(2, 3), _t(2, 3)), {}, DTypeError),
+    ("gather_elements", (_t(2, 3), _t(2, 4, dtype=I64)), {}, ShapeError),
+    ("gather_nd", (_t(2, 3), _t(2, 3, dtype=I64)), {}, ShapeError),
+    ("scatter_nd", (_t(2, 3), _t(2, 1, dtype=I64), _t(2, 4)), {}, ShapeError),
+    ("scatter_elements", (_t(2), _t(1, dtype=I64), _t(1)), {"reduction": "mean"}, GraphError),
+    ("one_hot", (_t(2, dtype=I64), _t(1), _t()), {"depth": 3}, ShapeError),
+    ("stack", (_t(2), _t(3)), {}, ShapeError),
+    ("tile", (_t(2),), {"repeats": (1, 2)}, GraphError),
+    ("squeeze", (_t(2, 1),), {"axes": (0,)}, ShapeError),
+    ("unsqueeze", (_t(2),), {"axes": (0, 0)}, GraphError),
+    ("unfold", (_t(2),), {"axis": 0, "size": 3}, ShapeError),
+    ("as_strided", (_t(2, 3),), {"shape": (4,), "strides": (2,)}, ShapeError),
+    ("diagonal", (_t(2),), {}, ShapeError),
+    ("pad", (_t(2),), {"before": (1,), "after": (0,), "mode": "mirror"}, GraphError),
+    ("pad", (_t(2),), {"before": (-3,), "after": (0,)}, ShapeError),
+    ("depth_to_space", (_t(1, 3, 2, 2),), {"block": 2}, ShapeError),
+    ("max_pool", (_t(1, 1, 4),), {"kernel": (2, 2)}, GraphError),
+    ("average_pool", (_t(1, 1, 2),), {"kernel": (4,)}, ShapeError),
+    ("global_max_pool", (_t(1, 1, 0),), {}, ShapeError),
+    ("resize", (_t(1, 4),), {"sizes": (1, 2), "mode": "area"}, GraphError),
+    ("conv", (_t(1, 4, 5), _t(2, 3, 3)), {}, ShapeError),
+    ("conv", (_t(1, 4, 5), _t(2, 4, 3)), {"groups": 3}, ShapeError),
+    ("conv", (_t(1, 4, 5), _t(2, 4, 3), _t(3)), {}, ShapeError),
+    ("conv_transpose", (_t(1, 4, 5), _t(3, 4, 3)), {}, ShapeError),
+    ("gemm", (_t(2, 3), _t(2, 3)), {}, ShapeError),
+    ("linear", (_t(2, 3), _t(2, 4)), {}, ShapeError),
+    ("einsum", (_t(2, 3), _t(4, 5)), {"equation": "ij,jk->ik"}, ShapeError),
+    ("einsum", (_t(2, 3),), {"equation": "ijk->i"}, GraphError),
+    ("einsum", (_t(2, 3),), {"equation": "ij->ijz"}, GraphError),
+    ("batch_norm", (_t(2, 3), _t(2), _t(3), _t(3), _t(3)), {}, ShapeError),
+    ("group_norm", (_t(2, 3), _t(3), _t(3)), {"num_groups": 2}, GraphError),
+    ("lrn", (_t(2, 3, 4),), {"size": 0}, GraphError),
     ("iota", (), {"shape": (2,), "axis": 1, "dtype": DType.INT8}, GraphError),
 )  # fmt: skip
 
