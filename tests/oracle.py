@@ -133,6 +133,17 @@ POOLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
 # Rows that are not elementwise and fit no shape that others share: (operands, attributes), several a row. An operand is
 # a shape (of the row's element type) or an `At`.
 SAMPLES: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], ...]] = {
+    **{
+        f"window_{fold}": (
+            (((2, 9, 8),), {"kernel": (2, 3)}),
+            (((2, 9, 8),), {"kernel": (3,), "strides": (2,), "dilations": (2,)}),
+        )
+        for fold in ("max", "min", "sum")
+    },
+    "grouped_conv": (
+        (((2, 2, 3, 9), (2, 4, 3, 3)), {}),
+        (((2, 2, 3, 9), (2, 4, 3, 3)), {"strides": (2,), "dilations": (3,)}),
+    ),
     "glu": ((((5, 8),), {}), (((4, 3, 2),), {"axis": 0})),
     "argmax": tuple(
         (((5, 7),), {"axis": a, "keepdims": k, "select_last": s}) for a, k, s in ((0, False, False), (-1, True, True))

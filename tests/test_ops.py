@@ -44,14 +44,6 @@ ATTRIBUTES: dict[str, tuple[dict[str, Any], ...]] = {
         {"starts": (3, 0), "stops": (3, 9), "steps": (1, 3)},
     ),
     "world_size": ({"world_size": 1},),
-    "kernel strides dilations": (
-        {"kernel": (2, 3), "strides": None, "dilations": None},
-        {"kernel": (3,), "strides": (2,), "dilations": (2,)},
-    ),
-    "strides dilations": (
-        {"strides": None, "dilations": None},
-        {"strides": (2,), "dilations": (3,)},
-    ),
     "": ({},),
 }
 
@@ -68,8 +60,6 @@ def operands(row: Op, dtype: DType, attrs: dict[str, Any], rng: np.random.Genera
         return []
     if row.kind is Kind.GATHER:
         return [array(5, 7), rng.integers(-5, 5, (2, 3))]
-    if "strides" in attrs and row.kind is Kind.CONTRACT:
-        return [array(2, 2, 3, 9), array(2, 4, 3, 3)]
     if row.kind is Kind.CONTRACT:
         return [array(2, 5, 7), array(7, 3)]
     if row.kind is Kind.BROADCAST:

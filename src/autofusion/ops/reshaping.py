@@ -353,10 +353,10 @@ def _pad_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
         raise GraphError(f"mode={attrs['mode']!r}, expected {', '.join(MODES)}")
     result: list[Dim] = []
     for axis, (extent, low, high) in enumerate(zip(shape, before, after, strict=True)):
-        made = add(add(extent, low), high)
-        if isinstance(made, int) and made < 0:
+        made, kept = add(add(extent, low), high), add(extent, min(low, 0) + min(high, 0))
+        if any(isinstance(each, int) and each < 0 for each in (made, kept)):
             raise ShapeError(f"axis {axis} of {extent} cannot be padded by {low} and {high}")
-        if attrs["mode"] != "constant" and max(low, high) > 0 and extent == 0:
+        if attrs["mode"] != "constant" and max(low, high) > 0 and kept == 0:
             raise ShapeError(f"axis {axis} is empty: mode {attrs['mode']} has nothing to repeat")
         result.append(made)
     return tuple(result)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autofusion import dims
+from autofusion import dims, dtypes
 from autofusion.dims import Dim, Shape, require_equal, show_shape
 from autofusion.dtypes import Array
 from autofusion.errors import GraphError, ShapeError
@@ -66,6 +66,9 @@ def windows(a: Array, kernel: tuple[int, ...], strides: Any, dilations: Any) -> 
     rank = len(kernel)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    if any(span > extent for span, extent in zip(spans, a.shape[-rank:], strict=True)):
+        places = zip(a.shape[-rank:], kernel, strides, dilations, strict=True)
+        return np.empty((*a.shape[:-rank], *(reach(*each) for each in places), *kernel), a.dtype)
     view = np.lib.stride_tricks.sliding_window_view(a, spans, axis=tuple(range(a.ndim - rank, a.ndim)))
     at = tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)
     index: Any = (..., *at)
@@ -74,7 +77,7 @@ def windows(a: Array, kernel: tuple[int, ...], strides: Any, dilations: Any) -> 
 
 def _window(a: Array, kernel: Any, strides: Any, dilations: Any, fold: str) -> Array:
     view = windows(a, kernel, strides, dilations)
-    wide = view.astype(np.float64) if fold == "sum" and a.dtype.kind == "f" else view
+    wide = view.astype(np.float64) if fold == "sum" and dtypes.of(a).is_float else view
     taps = tuple(range(view.ndim - len(kernel), view.ndim))
     return np.asarray(FOLDS[fold].reference(wide, axis=taps)).astype(a.dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class Executable:
         self._nodes = graph.producers
         self._spare: list[Array] = []
         self._lock = threading.Lock()
+        self._made = [s for s in plan.storages.values() if s.place in (Place.RESULT, Place.WORKSPACE)]
+        self._shapes = None if plan.symbols else [v.shape for v in self.inputs]  # known before any call
         self._bound: dict[Any, Bound] = {}
 
     # -- the table that the native runtime walks ---------------------------------------------------------------------
@@ -103,13 +106,12 @@ class Executable:
             if not given[write.argument].flags.writeable:
                 raise ArgumentError(f"{write.argument}: the array is read-only, and the graph writes it")
         arrays = [self._fit(value, array) for value, array in zip(self.inputs, arrays, strict=True)]
-        sizes = bind_symbols(self.inputs, [a.shape for a in arrays], self.graph.guards)
+        sizes = self._sizes(arrays)
         values: dict[str, Array] = {v.name: a for v, a in zip(self.inputs, arrays, strict=True)}
         values |= self._constants
         workspace = self._workspace(int(evaluate(self.plan.workspace, sizes)))
-        for storage in self.plan.storages.values():
-            if storage.place in (Place.RESULT, Place.WORKSPACE):
-                values[storage.name] = self._storage(storage, sizes, workspace)
+        for storage in self._made:
+            values[storage.name] = self._storage(storage, sizes, workspace)
         try:
             self._run(values, sizes, workers or self.workers)
         finally:
@@ -152,6 +154,11 @@ class Executable:
         node = self._nodes[name]
         return run_node(node, [self._value(each, values, sizes) for each in node.inputs], sizes)
 
+    def _sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """The values of the open dimensions. Raises ArgumentError where the arguments' shapes do not fit."""
+        shapes = [a.shape for a in arrays]
+        return {} if shapes == self._shapes else bind_symbols(self.inputs, shapes, self.graph.guards)
+
     # -- arguments and memory ----------------------------------------------------------------------------------------
     def _fit(self, value: Any, array: Any) -> Array:
         """The array as the code reads it: the right type, and the strides that were compiled in."""
@@ -177,9 +184,9 @@ class Executable:
 
     @staticmethod
     def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
-        shape = tuple(int(evaluate(d, sizes)) for d in storage.shape)
+        shape: Any = tuple([int(evaluate(d, sizes)) for d in storage.shape]) if sizes else storage.shape
         if storage.place is Place.RESULT:
             return np.empty(shape, storage.dtype.numpy)
         start = -workspace.__array_interface__["data"][0] % PAGE + int(evaluate(storage.offset, sizes))
-        count = int(np.prod(shape)) * storage.dtype.size
+        count = math.prod(shape) * storage.dtype.size
         return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)

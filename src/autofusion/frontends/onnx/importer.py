@@ -218,7 +218,7 @@ class Scope:
         if shape is not None:
             return [shape]
         maker = mapping.MAPPING.get(node.key)
-        reasons: list[str] = []
+        reasons: list[AutofusionError] = []
         if maker is not None:
             folded = self._folded(node, operands, opset, maker)
             if folded is not None:
@@ -230,9 +230,11 @@ class Scope:
             except AutofusionError as error:
                 if isinstance(error, DataDependent) and self.importer.specialise:
                     raise
-                reasons.append(str(error))
+                reasons.append(error)
                 self.F.undo(mark)
-        raise GraphError("; ".join(dict.fromkeys(filter(None, reasons))))
+        # What is wrong with the model says more than which ways were tried.
+        wrong = [str(error) for error in reasons if not isinstance(error, Unmapped)]
+        raise GraphError(wrong[0] if wrong else "; ".join(dict.fromkeys(filter(None, map(str, reasons)))))
 
     def _folded(self, node: NodeDef, operands: Sequence[Operand | None], opset: int, maker: Any) -> Any:
         """The value where all operands are known; None where one is not, or where it does not compute."""
