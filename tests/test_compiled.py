@@ -41,11 +41,12 @@ EXACT = frozenset((
     "shift_left", "shift_right", "int_truncate_divide", "int_truncate_remainder", "heaviside", "thresholded_relu",
     "argmax", "argmin", "hardmax", "count_nonzero",
 ))  # fmt: skip
+# Of opposite zeros either may be the result.
 EITHER_ZERO = frozenset((
     "maximum", "minimum", "relu", "max", "min", "fmax", "fmin", "clip", "hardtanh", "relu6", "cummax", "cummin",
-    "max_pool", "global_max_pool",
-))  # of opposite zeros either may be the result
-SUMS = frozenset(("sum", "mean", "cumsum"))
+    "max_pool", "global_max_pool", "window_max", "window_min",
+))  # fmt: skip
+SUMS = frozenset(("sum", "mean", "cumsum", "window_sum"))
 
 
 def shapes(quick: Sequence[Shape]) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 from oracle import assert_close, random_array
 
 import autofusion as af
-from autofusion import api
+from autofusion import api, dims
 from autofusion.dims import symbol
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError
@@ -130,3 +130,16 @@ def test_two_symbols_in_one_graph_text(n: int, m: int) -> None:
 
 
 COMPILED: dict[str, Any] = {}
+
+
+def test_an_index_may_pass_through_negative_numbers() -> None:
+    """(-1) % m is m - 1, also in compiled index arithmetic."""
+    F = GraphBuilder("wrapped")
+    m = dims.symbol("m")
+    x = F.input("x", DType.FLOAT32, (m,))
+    start = dims.modulo(-1, m)
+    F.output(F.copy(F.slice(x, starts=(start,), stops=(dims.add(start, 1),), steps=(1,))))
+    compiled = api.compile_graph(F.build())
+    for size in (1, 4, 7):
+        array = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(compiled(array), array[-1:])

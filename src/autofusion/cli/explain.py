@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> int:
     """Explain without generating code: any target will do."""
-    graph = models.read(arguments.file)
+    graph = models.read(arguments.file, arguments.shape)
     sizes = inputs.sizes_of(graph, arguments.shape)
     compilation = api.lower_graph(graph, arguments.target, arguments.numerics)
     found = explain(compilation, sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autofusion.errors import FormatError
@@ -15,10 +15,29 @@ READERS: dict[str, tuple[str, Callable[[str | Path], Graph]]] = {
 }
 
 
-def read(path: str) -> Graph:
-    """The graph of a file. Raises FormatError with the path, and with what is accepted for an unknown suffix."""
+def read(path: str, shapes: Sequence[str] = ()) -> Graph:
+    """The graph of a file. Raises FormatError with the path, and with what is accepted for an unknown suffix.
+
+    `shapes`: the texts of --shape; what they say of an ONNX model's inputs is fixed, as that makes the better kernels
+    (and some operators need it). A size by its dimension's name (`n=7`) leaves the dimension open.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in READERS:
         accepted = ", ".join(f"{known} ({what})" for known, (what, _) in READERS.items())
         raise FormatError(f"{path}: a file of type {suffix or 'unknown'!r} is not read; accepted: {accepted}")
-    return READERS[suffix][1](path)
+    graph = READERS[suffix][1](path)
+    fixed = _fixed(graph, shapes) if suffix == ".onnx" else {}
+    return onnx.read(path, fixed) if fixed else graph
+
+
+def _fixed(graph: Graph, shapes: Sequence[str]) -> dict[str, list[int]]:
+    """Sizes by input; malformed texts are left to those who bind sizes, and say what is wrong."""
+    ranks = {value.name: len(value.shape) for value in graph.inputs}
+    found: dict[str, list[int]] = {}
+    for text in shapes:
+        name, _, listed = text.rpartition("=")
+        words = listed.split(",") if listed else []
+        if ranks.get(name) == len(words) and all(word.strip().isdecimal() for word in words):
+            found[name] = [int(word) for word in words]
+    return found
+

@@ -87,7 +87,7 @@ def run(arguments: Arguments) -> int:
 def first_run(arguments: Arguments) -> Report:
     """Read, compile and launch once: the counts and the results are of this launch."""
     start = time.perf_counter()
-    graph = models.read(arguments.file)
+    graph = models.read(arguments.file, arguments.shape)
     read_ms = (time.perf_counter() - start) * 1e3
     arrays, sizes = inputs.prepare(graph, arguments.shape, arguments.input, arguments.seed)
     with terminal.progress(f"compiling {graph.name}") as progress:

@@ -344,7 +344,8 @@ def _one_hot_lower(F: Builder, index: Any, off: Any, on: Any, attrs: Attrs) -> A
     shape = F.type_of(index).shape
     axis, depth = axis_of(attrs["axis"], len(shape) + 1), attrs["depth"]
     where = F.reshape(F.cast(index, dtype=DType.INT64), shape=(*shape[:axis], 1, *shape[axis:]))
-    where = F.where(F.lt(where, 0), F.add(where, depth), where)
+    if F.type_of(index).dtype.is_signed:
+        where = F.where(F.lt(where, 0), F.add(where, depth), where)
     along = (1,) * axis + (depth,) + (1,) * (len(shape) - axis)
     return F.where(F.eq(where, F.iota(shape=along, axis=axis, dtype=DType.INT64)), on, off)
 

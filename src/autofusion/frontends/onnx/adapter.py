@@ -16,7 +16,7 @@ from autofusion import dtypes
 from autofusion.dtypes import Array, DType
 from autofusion.errors import DTypeError, FormatError, GraphError
 
-OLDEST = 7  # the first opset that is read
+OLDEST = 7  # the first opset that is read; older models are converted to it
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,9 @@ def graph_of(model: Any) -> GraphDef:
     opsets = _opsets(model)
     newest = module("onnx.defs").onnx_opset_version()
     version = opsets.get("", newest)
+    if 0 < version < OLDEST:
+        model = _converted(model, version)
+        opsets, version = _opsets(model), OLDEST
     if not OLDEST <= version <= newest:
         raise FormatError(f"opset {version}: expected {OLDEST} to {newest}, the newest that the onnx package knows")
     if model.functions:
@@ -95,6 +98,15 @@ def graph_of(model: Any) -> GraphDef:
     if not model.graph.node and not model.graph.output:
         raise FormatError("the model has no graph")
     return _graph(model.graph, opsets)
+
+
+def _converted(model: Any, version: int) -> Any:
+    """An older model in the oldest opset that is read, by ONNX's converter."""
+    try:
+        return module("onnx.version_converter").convert_version(model, OLDEST)
+    except Exception as error:  # ConvertError, RuntimeError: not all operators have a conversion
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise FormatError(f"opset {version}: cannot be converted to {OLDEST}: {text}") from None
 
 
 def _opsets(model: Any) -> dict[str, int]:

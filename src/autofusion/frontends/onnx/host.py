@@ -12,7 +12,7 @@ from autofusion.dtypes import Array, DType
 from autofusion.errors import GraphError
 from autofusion.frontends.onnx import adapter
 from autofusion.frontends.onnx.adapter import NodeDef
-from autofusion.frontends.onnx.values import Dims, Operand, Unmapped
+from autofusion.frontends.onnx.values import DataDependent, Dims, Operand, Unmapped
 from autofusion.graph.ir import Value
 from autofusion.kinds import Kind
 from autofusion.ops import TABLE, Op
@@ -41,6 +41,14 @@ TABLE.register(
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
+def _ask_for_sizes(scope: Any, given: Mapping[str, Operand]) -> None:
+    """Short lists of integers may be what a shape comes from: with their values it may be known."""
+    for operand in given.values() if scope.importer.specialise else ():
+        short = isinstance(operand, Value) and operand.dtype.is_integer and len(operand.shape) <= 1
+        if isinstance(operand, Value) and short and scope.F.sources(operand):
+            raise DataDependent("a shape depends on the data", operand)
+
+
 def make(scope: Any, node: NodeDef, given: Mapping[str, Operand], opset: int) -> Sequence[Value | None]:
     """One host operator an output. Raises Unmapped where a shape or an element type is only known when it runs."""
     for name, operand in given.items():
@@ -58,6 +66,7 @@ def make(scope: Any, node: NodeDef, given: Mapping[str, Operand], opset: int) ->
             made.append(None)
             continue
         if found is None:
+            _ask_for_sizes(scope, given)
             raise Unmapped(f"the shape of output {name!r} depends on the data, or its type is not supported")
         dtype, shape = found
         attrs = {"node": packed, "output": name, "shape": shape, "dtype": dtype}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autofusion.dims import Compound, Dim, Symbol, terms_of
+from autofusion.dims import Compound, Dim, Symbol, range_of, terms_of
 from autofusion.targets.cpu.emit import Emitter, V, lanes_of, vector
 
 
 def emit_dim(e: Emitter, dim: Dim, values: Mapping[str, V]) -> V:
-    """The value of a non-negative dim as `i64`, or as lanes of `i64` where a symbol's value has lanes."""
+    """The value of a dim as `i64`, or as lanes of `i64` where a symbol's value has lanes."""
     total: V | None = None
     for atoms, coefficient in terms_of(dim):
         term = e.i64(abs(coefficient))
@@ -27,12 +27,22 @@ def _atom(e: Emitter, atom: Symbol | Compound, values: Mapping[str, V]) -> V:
     if isinstance(atom, Symbol):
         return values[atom.name]
     left, right = emit_dim(e, atom.left, values), emit_dim(e, atom.right, values)
-    if atom.kind == "//":
-        return _binary(e, "udiv", left, right)
-    if atom.kind == "%":
-        return _binary(e, "urem", left, right)
+    if atom.kind in ("//", "%"):
+        if range_of(atom.left)[0] >= 0:
+            return _binary(e, "udiv" if atom.kind == "//" else "urem", left, right)
+        return _floored(e, atom.kind, left, right)
     left, right = _together(e, left, right)
     return e.select(e.cmp("icmp slt" if atom.kind == "min" else "icmp sgt", left, right), left, right)
+
+
+def _floored(e: Emitter, kind: str, left: V, right: V) -> V:
+    """Floor division, or its remainder, of a value that may be negative by a positive one."""
+    rest = _binary(e, "srem", left, right)
+    below = e.cmp("icmp slt", rest, e.const(rest.type, 0))
+    if kind == "%":
+        return e.select(below, _binary(e, "add", rest, right), rest)
+    quotient = _binary(e, "sdiv", left, right)
+    return e.select(below, _binary(e, "sub", quotient, e.const(quotient.type, 1)), quotient)
 
 
 def _together(e: Emitter, a: V, b: V) -> tuple[V, V]:
