@@ -63,7 +63,7 @@ def _header(cls: type) -> tuple[list[str], str | None]:
 # -- printing --------------------------------------------------------------------------------------------------------
 def show(node: Any, note: Callable[[Any], str] | None = None, depth: int = 0) -> str:
     """The text of a node. `note(node)` may add a comment to a line of its own node; comments are not read back."""
-    pieces, block = _header(type(node))
+    pieces, block = _header(type(node))  # type: ignore[arg-type]
     line = "  " * depth + _fill(node, pieces)
     if block:
         line += ":"
@@ -119,7 +119,7 @@ def _value(value: Any, bare: bool) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_value(item, bare) for item in value) + "]"
     if dataclasses.is_dataclass(value) and hasattr(value, "_template"):
-        return _fill(value, _header(type(value))[0])
+        return _fill(value, _header(type(value))[0])  # type: ignore[arg-type]
     return str(value)
 
 
