@@ -256,6 +256,25 @@ def test_damaged_and_absent_files(tmp_path: Path) -> None:
         autofusion.compile(tmp_path / "none.onnx")
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_changed_bytes_give_one_clear_error(tmp_path: Path) -> None:
+    """Whatever three changed bytes make of a model, it is read or refused."""
+    rng, path = np.random.default_rng(7), tmp_path / "m.onnx"
+    for nodes, feeds, initialisers in FAMILIES.values():
+        arrays = {key: np.asarray(value) for key, value in initialisers.items()}
+        inputs = [info(key, list(a.shape)) for key, a in feeds.items()]
+        whole = model_of(nodes, inputs, ["y"], arrays).SerializeToString()
+        for _ in range(20):
+            damaged = bytearray(whole)
+            for at in rng.integers(0, len(whole), 3):
+                damaged[at] = rng.integers(256)
+            path.write_bytes(damaged)
+            try:
+                autofusion.onnx.read(path)
+            except AutofusionError as error:
+                assert "\n" not in str(error)
+
+
 def test_importing_the_package_does_not_import_onnx() -> None:
     code = "import sys, autofusion; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

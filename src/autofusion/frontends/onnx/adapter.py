@@ -14,7 +14,7 @@ import numpy as np
 
 from autofusion import dtypes
 from autofusion.dtypes import Array, DType
-from autofusion.errors import DTypeError, FormatError, GraphError
+from autofusion.errors import AutofusionError, DTypeError, FormatError, GraphError
 
 OLDEST = 7  # the first opset that is read; older models are converted to it
 
@@ -97,7 +97,20 @@ def graph_of(model: Any) -> GraphDef:
         opsets = _opsets(model)
     if not model.graph.node and not model.graph.output:
         raise FormatError("the model has no graph")
-    return _graph(model.graph, opsets)
+    try:
+        return _graph(model.graph, opsets)
+    except AutofusionError:
+        raise
+    except Exception as error:  # whatever onnx raises over contents that contradict each other
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise FormatError(f"the model is damaged: {text}") from None
+
+
+def _text(name: Any) -> str:
+    """Protocol buffers give bytes where a name is damaged."""
+    if not isinstance(name, str):
+        raise FormatError(f"the model is damaged: the name {name!r} is no UTF-8 text")
+    return name
 
 
 def _converted(model: Any, version: int) -> Any:
@@ -114,32 +127,35 @@ def _opsets(model: Any) -> dict[str, int]:
 
 
 def _graph(graph: Any, opsets: Mapping[str, int], bound: Mapping[str, Any] | None = None) -> GraphDef:
-    initialisers = {tensor.name: array_of(tensor) for tensor in graph.initializer}
+    initialisers = {_text(tensor.name): array_of(tensor) for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
-        initialisers[sparse.values.name] = _dense(sparse)
+        initialisers[_text(sparse.values.name)] = _dense(sparse)
     inputs = tuple(_info(value) for value in graph.input if value.name not in initialisers)
     nodes = tuple(_node(node, opsets, bound or {}) for node in graph.node)
-    return GraphDef(graph.name or "graph", inputs, initialisers, nodes, tuple(o.name for o in graph.output), opsets)
+    outputs = tuple(_text(o.name) for o in graph.output)
+    return GraphDef(_text(graph.name) or "graph", inputs, initialisers, nodes, outputs, opsets)
 
 
 def _info(value: Any) -> TensorInfo | str:
     """The declaration; only the name where it is not said, as in bodies. Raises GraphError for what is no tensor."""
+    name = _text(value.name)
     kind = value.type.WhichOneof("value")
     if kind is None:
-        return str(value.name)
+        return name
     if kind != "tensor_type":
         raise GraphError(f"input {value.name!r}: {kind.removesuffix('_type')}s are not supported, only tensors are")
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        return str(value.name)
-    return TensorInfo(value.name, dtype_of(tensor.elem_type), tuple(map(_extent, tensor.shape.dim)))
+        return name
+    return TensorInfo(name, dtype_of(tensor.elem_type), tuple(map(_extent, tensor.shape.dim)))
 
 
 def _extent(dim: Any) -> int | str | None:
     """Exporters write -1, "" and "?" where they say nothing."""
     if dim.WhichOneof("value") == "dim_value":
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param if any(c.isalnum() for c in dim.dim_param) else None
+    said = _text(dim.dim_param)
+    return said if any(c.isalnum() for c in said) else None
 
 
 def _node(node: Any, opsets: Mapping[str, int], bound: Mapping[str, Any]) -> NodeDef:
@@ -149,7 +165,13 @@ def _node(node: Any, opsets: Mapping[str, int], bound: Mapping[str, Any]) -> Nod
         node = _bind(node, bound)
     attributes = {attribute.name: _attribute(attribute, opsets, bound) for attribute in node.attribute}
     return NodeDef(
-        node.op_type, domain, node.name, tuple(node.input), tuple(node.output), attributes, node.SerializeToString()
+        _text(node.op_type),
+        _text(domain),
+        _text(node.name),
+        tuple(map(_text, node.input)),
+        tuple(map(_text, node.output)),
+        attributes,
+        node.SerializeToString(),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from autofusion import dims, dtypes
 from autofusion.dims import Dim, Expr, Shape
 from autofusion.dtypes import Array, DType
-from autofusion.errors import AutofusionError, GraphError
+from autofusion.errors import AutofusionError, DTypeError, GraphError
 from autofusion.frontends.onnx import adapter, control, host, mapping
 from autofusion.frontends.onnx.adapter import GraphDef, NodeDef, TensorInfo
 from autofusion.frontends.onnx.call import Call
@@ -29,7 +29,7 @@ def read(path: str | Path, shapes: Shapes | None = None) -> Graph:
     try:
         return from_model(adapter.load(path), shapes, Path(path).stem)
     except AutofusionError as error:
-        text = str(error)
+        text = " ".join(str(error).split())
         raise (error if text.startswith(str(path)) else type(error)(f"{path}: {text}")) from None
 
 
@@ -159,7 +159,9 @@ class Scope:
 
     def define(self, name: str, operand: Operand) -> None:
         if isinstance(operand, np.ndarray):
-            dtypes.of(operand)  # strings, 4-bit numbers and the like: an error here names the tensor
+            if operand.dtype == object:
+                raise DTypeError("strings are not supported")
+            dtypes.of(operand.dtype)  # 4-bit numbers and the like: an error here names the tensor
         self.names[name] = operand
 
     def lookup(self, name: str) -> Operand:
