@@ -388,11 +388,10 @@ def test_small_real_file(name: str) -> None:
     check_file(*SMALL[name])
 
 
-CRASH = pytest.mark.xfail(strict=True, reason="LLVM's new_gvn aborts on one of its kernels: see targets/cpu/llvm.py")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [pytest.param(n, marks=CRASH if n == "basic-pitch" else ()) for n in LARGE])
+@pytest.mark.parametrize("name", list(LARGE))
 def test_real_file(name: str) -> None:
     """In a process of its own: a crash inside LLVM is a failure with a name."""
     pytest.importorskip("onnxruntime")

@@ -317,6 +317,9 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 # -- what can be proven ----------------------------------------------------------------------------------------------
+_UNKNOWN = -(1 << 62)  # the least value of what may be anything
+
+
 def _atom_range(atom: Atom, bounds: Bounds | None) -> tuple[Dim, Dim | None]:
     """(least, greatest) of an atom, both inclusive; the greatest may be unknown."""
     if isinstance(atom, Symbol):
@@ -328,8 +331,11 @@ def _atom_range(atom: Atom, bounds: Bounds | None) -> tuple[Dim, Dim | None]:
         limit = add(atom.right, -1)
         return 0, high if high is not None and low >= 0 and at_least(limit, high, bounds) else limit
     if atom.kind == "//":
-        if low < 0:
-            return -(1 << 62), None
+        if low < 0:  # floor division keeps order, so a known bound stays one
+            known = low > _UNKNOWN and isinstance(atom.right, int)
+            return (
+                (low // atom.right, None if high is None else floordiv(high, atom.right)) if known else (_UNKNOWN, None)
+            )
         return (low // atom.right if isinstance(atom.right, int) else 0), (
             None if high is None else floordiv(high, atom.right)
         )
@@ -349,15 +355,15 @@ def range_of(dim: Dim, bounds: Bounds | None = None) -> tuple[int, Dim | None]:
         greatest: Dim | None = 1
         for atom in atoms:
             atom_low, atom_high = _atom_range(atom, bounds)
-            if isinstance(atom_low, int) and atom_low < 0:
-                return -(1 << 62), None
+            if isinstance(atom_low, int) and atom_low < 0 and (len(atoms) > 1 or atom_low <= _UNKNOWN):
+                return _UNKNOWN, None  # of a product with a factor that may be negative, nothing is known
             least = least * atom_low if isinstance(atom_low, int) else 0
             greatest = None if greatest is None or atom_high is None else multiply(greatest, atom_high)
         if coefficient >= 0:
             low += coefficient * least
             high = None if high is None or greatest is None else add(high, multiply(greatest, coefficient))
         else:
-            low = low + coefficient * greatest if isinstance(greatest, int) else -(1 << 62)
+            low = low + coefficient * greatest if isinstance(greatest, int) else _UNKNOWN
             high = None if high is None else add(high, coefficient * least)
     return low, high
 

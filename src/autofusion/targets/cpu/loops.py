@@ -76,6 +76,7 @@ class Point:
     lanes: int
     mask: V | None
     registers: dict[str, V] = field(default_factory=dict)
+    offsets: dict[Dim, V] = field(default_factory=dict)
 
 
 class Nest:
@@ -426,19 +427,25 @@ class Nest:
         e, lanes = self.e, point.lanes
         step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
         if lanes == 1 or step == 1:
-            pointer = e.gep(ref.base, emit_dim(e, ref.offset, point.values), MEMORY[ref.dtype])
+            pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])
             return load_contiguous(e, pointer, ref.dtype, lanes, point.mask)
         if step == 0:
-            pointer = e.gep(ref.base, emit_dim(e, ref.offset, point.values), MEMORY[ref.dtype])
+            pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])
             return e.splat(load_contiguous(e, pointer, ref.dtype, 1, None), lanes)
         offsets = emit_dim(e, ref.offset, self._lane_values(point))
         return load_scattered(e, ref.base, offsets, ref.dtype, point.mask)
+
+    def _offset(self, offset: Dim, point: Point) -> V:
+        """An offset, computed once at a point: most tensors of a group are addressed alike."""
+        if offset not in point.offsets:
+            point.offsets[offset] = emit_dim(self.e, offset, point.values)
+        return point.offsets[offset]
 
     def _store(self, ref: Ref, value: V, point: Point) -> None:
         e, lanes = self.e, lanes_of(value.type)
         step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
         if lanes == 1 or step == 1:
-            pointer = e.gep(ref.base, emit_dim(e, ref.offset, point.values), MEMORY[ref.dtype])
+            pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])
             store_contiguous(e, value, pointer, ref.dtype, point.mask)
             return
         offsets = emit_dim(e, ref.offset, self._lane_values(point))
