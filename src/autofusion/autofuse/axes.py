@@ -66,6 +66,10 @@ class AxisSets:
         self.members.append({owner: axis})
         return axis
 
+    def enrol(self, axis: int, owner: str) -> None:
+        """Let an axis be one of another iteration space too."""
+        self.members[self.find(axis)][owner] = axis
+
     def find(self, axis: int) -> int:
         while self.parent[axis] != axis:
             axis = self.parent[axis]

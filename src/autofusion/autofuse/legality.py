@@ -112,7 +112,12 @@ def _judge(space: Space, merge: Merge) -> Verdict:
     space.connect(merge.form, merge)
     verdict = _capacity(space, merge, axes.grown != grown)
     verdict = verdict or _profit(space, merge, axes.joined != joined, axes.altered != altered)
-    return verdict or _verdict(merge, Code.FUSED, "dependence, space, capacity and units agree")
+    return verdict or agreed(merge.groups[0].name, merge.form)
+
+
+def agreed(group: str, form: Form) -> Verdict:
+    """The verdict for an operator that joins a group."""
+    return Verdict(Code.FUSED, group, form.name, "dependence, space, capacity and units agree")
 
 
 def _verdict(merge: Merge, code: Code, text: str, **numbers: float) -> Verdict:

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from autofusion.autofuse.alike import joins_alike
 from autofusion.autofuse.cost import group_us
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Group, Merge, admit, effects, judge, peak_bytes, runs_on_host
+from autofusion.autofuse.legality import Group, Merge, admit, agreed, effects, judge, peak_bytes, runs_on_host
 from autofusion.autofuse.space import Space
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
@@ -56,12 +57,20 @@ class Walk:
         self.groups: dict[int, Group] = {}
         self.verdicts: list[Verdict] = []
         self.count = 0
+        self.shortcut = True
 
     def visit(self, node: Node) -> None:
         """Place one operator."""
         form = self.forms.of(node)
-        admit(self.space, form)
         producers = self._producer_groups(form)
+        if self.shortcut and len(producers) == 1:
+            (group,) = producers
+            before = group.name
+            if joins_alike(self.space, group, form):
+                self.group_of[node.name] = group
+                self.verdicts.append(agreed(before, form))
+                return
+        admit(self.space, form)
         for groups in self._candidates(producers):
             merge = Merge(groups, form)
             verdict = judge(self.space, merge)

@@ -71,6 +71,18 @@ class Space:
         self.values[name] = Tile(name, node.output.dtype.compute.size, tuple(axes))
         self.loads[name] = list(self._loaded(form))
 
+    def adopt(
+        self, form: Form, axes: list[int | None], local: dict[str, int], value: Tile, loads: list[Tile], alone: int
+    ) -> None:
+        """Know a node by axes that its producers have already."""
+        self.region_axes[form.name] = [local]
+        self.value_axes[form.name] = axes
+        self.values[form.name] = value
+        self.loads[form.name] = loads
+        self.alone[form.name] = alone
+        for axis in value.axes:
+            self.axes.enrol(axis, form.name)
+
     def _loaded(self, form: Form) -> Iterator[Tile]:
         """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
         contraction."""
