@@ -26,8 +26,9 @@ def joins_alike(space: Space, group: Group, form: Form) -> bool:
     values = space.graph.values
     value = Tile(form.name, form.node.output.dtype.compute.size, own)
     loads = [Tile(f.value, values[f.value].dtype.size, own) for f in _operands(form)]
-    inside = [space.resident_bytes(f.producer) for f in form.feeds]
-    peak = group.peak + space.tile_bytes(value) + sum(inside) + sum(map(space.tile_bytes, loads))
+    held, least = space.axes.resident(own), space.least_bytes  # of all of them: they have the same axes
+    sizes = [value.size, *[space.values[f.producer].size for f in form.feeds], *[load.size for load in loads]]
+    peak = group.peak + sum([max(size * held, least) for size in sizes])
     target = space.target
     alone = space.tiles(own)
     added = time_of(target, form.work, 0.0, group.parallel)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
-from autofusion.dims import Dim, Expr, Symbol, evaluate, symbols
+from autofusion.dims import Dim, Expr, Shape, Symbol, evaluate, symbols
 from autofusion.graph.index import Region, regions
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -17,6 +18,12 @@ SIZE_HINT = 512  # what a symbolic extent is taken for where only a ranking is a
 def estimate(dim: Dim) -> int:
     """A number for a dim that may be symbolic."""
     return dim if isinstance(dim, int) else int(evaluate(dim, dict.fromkeys(symbols(dim), SIZE_HINT)))
+
+
+@lru_cache(maxsize=1 << 12)
+def _count(extents: Shape) -> float:
+    """The points of an iteration space."""
+    return float(math.prod(map(estimate, extents)))
 
 
 class Feed(NamedTuple):
@@ -60,9 +67,10 @@ class Forms:
     def _make(self, node: Node, found: tuple[Region, ...]) -> Form:
         reads = tuple(dict.fromkeys([o.value for region in found for o in region.operands]))
         feeds = [Feed(v, p.name, p.kind) for v in reads if (p := self.producer(v)) is not None]
-        points = 0.0
-        for region in found:
-            points += math.prod([estimate(n) for extents in (region.axes, region.reduced) for n in extents.values()])
+        if node.kind is Kind.ELEMENTWISE:
+            points = _count(node.output.shape)
+        else:
+            points = float(sum([_count((*r.axes.values(), *r.reduced.values())) for r in found]))
         own = points * max(node.row.flops, 0.25), 0.0
         work, products = (0.0, points) if node.kind is Kind.CONTRACT else own
         return Form(node, node.name, found, reads, tuple(feeds), work, products)

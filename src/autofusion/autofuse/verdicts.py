@@ -26,7 +26,7 @@ class Code(StrEnum):
         return self is Code.FUSED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer for a producer (or its group) and a consumer, with the numbers that decided."""
 

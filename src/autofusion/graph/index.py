@@ -8,9 +8,9 @@ Views are seen through: an operand is the value that holds the data, addressed p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from autofusion import dims
 from autofusion.dims import Dim, Expr, Shape
@@ -22,23 +22,21 @@ from autofusion.ops.structure import slice_bounds
 Index = tuple[Dim, ...]
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """A read: the value that holds the data, and the index. `gathered`: the axis whose position is a run-time value."""
 
     value: str
-    index: Index
+    index: Index  # type: ignore[assignment]  # a field, where tuples have a method that nobody calls here
     gathered: int | None = None
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """One piece of a node's output: the axes it runs over, what it reads, and where it writes."""
 
     axes: Mapping[str, Dim]
     operands: tuple[Operand, ...]
     output: Index
-    reduced: Mapping[str, Dim] = field(default_factory=dict)
+    reduced: Mapping[str, Dim] = MappingProxyType({})
     scanned: str | None = None
 
 
@@ -146,7 +144,7 @@ def _gather(graph: Graph, node: Node) -> tuple[Region, ...]:
     (region,) = _ruled(graph, node, look_through=(False, True))
     data, where = region.operands
     gathered = axis_of(node.attrs["axis"], len(data.index))
-    return (replace(region, operands=(replace(data, gathered=gathered), where)),)
+    return (region._replace(operands=(data._replace(gathered=gathered), where)),)
 
 
 class _Axes:

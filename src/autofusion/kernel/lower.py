@@ -183,7 +183,7 @@ class _Lowering:
         along = Axis(f"g{len(self.statements)}", extent)
         index = list(read.index)
         index[read.gathered] = dims.symbol(along.name)
-        literal = self._operand(replace(read, index=tuple(index)), renamed)
+        literal = self._operand(read._replace(index=tuple(index)), renamed)
         assert isinstance(literal, Literal)
         used = symbols(literal.value) if isinstance(literal.value, Expr) else frozenset()
         own = (*(a for a in axes if a.name in used), along)
