@@ -206,8 +206,9 @@ def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str =
         raise ArgumentError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
     compilation = lower_graph(graph, target, numerics, fuse)
     if compilation.target.family == "cpu":
+        symbols = tuple(pipeline.canonical_symbols(compilation.graph).values())
         for code in compilation.codes.values():
-            rendered = render.render(code.program, compilation.target, "kernel", compilation.graph.symbols)
+            rendered = render.render(code.program, compilation.target, "kernel", symbols)
             code.functions, code.scratch, code.text = rendered.functions, rendered.scratch, rendered.text
         compilation.plan = pipeline.plan_of(
             compilation.graph, compilation.partition, compilation.groups, compilation.codes

@@ -369,16 +369,25 @@ def walk(node: Any) -> Iterator[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One rule of an IR, as data: what it says, which nodes it looks at, and `check(root, node) -> problem or None`."""
+    """One rule of an IR, as data: what it says, which lines it looks at, and `check(root, node) -> problem or None`."""
 
     says: str
-    node: type
+    node: type | tuple[type, ...]
     check: Callable[[Any, Any], str | None]
 
 
+def lines(node: Any) -> Iterator[Any]:
+    """The node and all that stand on lines of their own below it, in text order."""
+    yield node
+    block = _header(type(node))[1]  # type: ignore[arg-type]
+    if block is not None:
+        for child in getattr(node, block):
+            yield from lines(child)
+
+
 def verify(root: Any, rules: tuple[Rule, ...]) -> None:
-    """Check every rule on every node below `root`. Raises VerifyError with the first offending line."""
-    for node in walk(root):
+    """Check every rule on every line of `root`. Raises VerifyError with the first offending one."""
+    for node in lines(root):
         for rule in rules:
             if isinstance(node, rule.node):
                 problem = rule.check(root, node)

@@ -291,10 +291,8 @@ def _defined(root: Any, kernel: Any) -> str | None:
 
 
 RULES = (
-    Rule("index expressions are over the statement's axes", object, lambda root, node: (
-        _axes_bound(root, node) if isinstance(node, STATEMENTS) else None
-    )),
-    Rule("ops and folds are primitives", object, _ops_known),
+    Rule("index expressions are over the statement's axes", STATEMENTS, _axes_bound),
+    Rule("ops and folds are primitives", (Map, Fold, Scan), _ops_known),
     Rule("values are defined before they are read", Kernel, _defined),
 )
 
