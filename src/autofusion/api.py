@@ -246,11 +246,10 @@ def load(path: str | Path) -> Compiled:
             graph = graph_ir.parse(archive.read("graph.txt").decode(), data)
             plan = plans.parse(archive.read("plan.txt").decode())
             plans.verify(plan)
-            functions: dict[tuple[str, int], Function] = {}
-            for name, symbols in manifest["functions"].items():
-                loaded = llvm.load(archive.read(f"kernels/{name}.o"), symbols)
-                for step, symbol in enumerate(symbols):
-                    functions[name, step] = Function(loaded.addresses[symbol], loaded)
+            objects = [archive.read(f"kernels/{name}.o") for name in manifest["functions"]]
+            listed = {(k, n): f for k, names in manifest["functions"].items() for n, f in enumerate(names)}
+            loaded = llvm.load(objects, list(listed.values()))
+            functions = {place: Function(loaded.addresses[name], loaded) for place, name in listed.items()}
     except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: not a file that save() wrote ({error})") from None
     return Compiled(graph, Executable(plan, graph, functions, pool.worker_count()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -216,21 +217,30 @@ class _Compiler:
     def _generate(self, code: Code, key: str, overrides: int) -> None:
         """LLVM text and object code; an edited stage never meets the cache."""
         with self.clock.stage("codegen"):
-            rendered = render.render(code.program, self.target, "kernel", self.symbols)
-            code.functions, code.scratch = rendered.functions, rendered.scratch
+            rendered = render.render(code.program, self.target, FUNCTION, self.symbols)
+            code.scratch = rendered.scratch
+            code.functions = tuple(own_name(name, key) for name in rendered.functions)
             code.text = self.dump.through("llvm", rendered.text, str, code.name)
         with self.clock.stage("build"):
             if len(self.dump.overridden) > overrides:
-                code.object = llvm.compile_object(code.text, self.machine)
+                code.object = _object(code, key, self.machine)
                 return
             meta = {"target": host.identity(self.machine)}
-            code.object, code.hit = caching.default_cache().get_or_build(
-                key, partial(_object, code, self.machine), meta
-            )
+            build = partial(_object, code, key, self.machine)
+            code.object, code.hit = caching.default_cache().get_or_build(key, build, meta)
 
 
-def _object(code: Code, machine: host.Machine) -> bytes:
-    return llvm.compile_object(code.text, machine)
+FUNCTION = "kernel"  # what the text of every kernel calls its functions
+
+
+def own_name(function: str, key: str) -> str:
+    """The name of a function in object code: no other kernel's, so that all can be linked together."""
+    return f"{function}_{key[:16]}"
+
+
+def _object(code: Code, key: str, machine: host.Machine) -> bytes:
+    text = re.sub(rf"@({FUNCTION}_\d+)\(", lambda found: f"@{own_name(found[1], key)}(", code.text)
+    return llvm.compile_object(text, machine)
 
 
 def canonical_symbols(graph: Graph) -> dict[str, str]:
@@ -314,11 +324,13 @@ def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mappi
 
 def load(compilation: Compilation) -> Executable:
     """Link the code into this process and bind it to the plan."""
-    functions: dict[tuple[str, int], Function] = {}
-    for code in compilation.codes.values():
-        loaded = llvm.load(code.object, code.functions)
-        for step, function in enumerate(code.functions):
-            functions[code.name, step] = Function(loaded.addresses[function], loaded)
+    codes = compilation.codes.values()
+    loaded = llvm.load([code.object for code in codes], [name for code in codes for name in code.functions])
+    functions = {
+        (code.name, step): Function(loaded.addresses[name], loaded)
+        for code in codes
+        for step, name in enumerate(code.functions)
+    }
     return Executable(compilation.plan, compilation.graph, functions, pool.worker_count())
 
 

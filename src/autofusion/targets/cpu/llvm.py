@@ -79,11 +79,12 @@ class Loaded:
     addresses: dict[str, int]
 
 
-def load(code: bytes, functions: Sequence[str]) -> Loaded:
-    """Link an object file into the process."""
+def load(objects: Sequence[bytes], functions: Sequence[str]) -> Loaded:
+    """Link object files into the process; the names of their functions differ."""
     with _lock:
         empty = llvm.parse_assembly(f'target triple = "{host().triple}"\n')
         engine = llvm.create_mcjit_compiler(empty, _machine(host()))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        for code in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         return Loaded(engine, {name: engine.get_function_address(name) for name in functions})
