@@ -313,3 +313,27 @@ def test_bounded_estimates_of_open_sizes() -> None:
     """A ranking never depends on what an open extent turns out to be, so it is a number for each of them."""
     assert forms.estimate(dims.symbol("n") * 2) == 2 * forms.SIZE_HINT
     assert math.isfinite(forms.estimate(dims.symbol("n") * dims.symbol("m")))
+
+
+# -- the common case in one step -------------------------------------------------------------------------------------
+def the_long_way(graph: Graph, target: Target) -> Partition:
+    """The walk without its shortcut."""
+    with mock.patch.object(partition, "joins_alike", lambda space, group, form: False):
+        return greedy(graph, target)
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
+@pytest.mark.parametrize("seed", range(8))
+def test_the_shortcut_changes_nothing(seed: int, machine: str) -> None:
+    graph = pipeline.run(dag(seed, 200).build())
+    short, long = greedy(graph, MACHINES[machine]), the_long_way(graph, MACHINES[machine])
+    assert members(short) == members(long) and short.verdicts == long.verdicts
+
+
+@unhurried
+@given(random_graph(most=12))
+def test_the_shortcut_changes_nothing_on_random_graphs(case: tuple[Graph, list[np.ndarray]]) -> None:
+    graph = pipeline.run(case[0])
+    for target in MACHINES.values():
+        short, long = greedy(graph, target), the_long_way(graph, target)
+        assert members(short) == members(long) and short.verdicts == long.verdicts

@@ -119,7 +119,18 @@ def test_commands_of_the_readme_run() -> None:
     commands = [line for line in lines if line.startswith("autofusion ")]
     assert len(commands) >= 2
     for command in commands:
+        if "$MODEL" in command:
+            continue  # the real model: below
         assert "launch" in run(command)
+
+
+def test_the_first_command_runs_a_real_model() -> None:
+    magika = pytest.importorskip("magika")
+    pytest.importorskip("onnx")
+    (command,) = [line for line in page("README.md").splitlines() if line.startswith('autofusion run "$MODEL"')]
+    model = Path(magika.__path__[0]) / "models/standard_v3_3/model.onnx"
+    printed = run(command.replace('"$MODEL"', str(model)))
+    assert "1 launch" in printed and "fallbacks           none" in printed and "check               ok" in printed
 
 
 @pytest.mark.parametrize("name", [*PAGES, "docs/op-sequence.md", "CHANGELOG.md"])

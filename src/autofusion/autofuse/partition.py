@@ -57,13 +57,12 @@ class Walk:
         self.groups: dict[int, Group] = {}
         self.verdicts: list[Verdict] = []
         self.count = 0
-        self.shortcut = True
 
     def visit(self, node: Node) -> None:
         """Place one operator."""
         form = self.forms.of(node)
         producers = self._producer_groups(form)
-        if self.shortcut and len(producers) == 1:
+        if len(producers) == 1:
             (group,) = producers
             before = group.name
             if joins_alike(self.space, group, form):
