@@ -125,7 +125,7 @@ def test_a_process_ends_quietly_after_use() -> None:
         "run(x, threads=2)\n"
         "threading.Thread(target=lambda: [run(x, threads=2) for _ in range(20)]).start()\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-W", "error", "-c", code]
     ran = subprocess.run(command, env=environment, capture_output=True, timeout=120)
     assert ran.returncode == 0 and not ran.stderr, ran.stderr
