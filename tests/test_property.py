@@ -224,7 +224,7 @@ def test_another_process_makes_the_same_text() -> None:
     """Whatever the seed of Python's hashes: nothing is ordered by a set or an address."""
 
     def digests(seed: str) -> list[str]:
-        path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join(p for p in sys.path if p)
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path}
         ran = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr[-2000:]
