@@ -87,13 +87,9 @@ def admit(space: Space, form: Form) -> None:
         space.on_host.add(form.name)
 
 
-def can_fuse(space: Space, groups: tuple[Group, ...], form: Form) -> Verdict:
-    """May `form`'s node and `groups` become one group? On a yes the axes are unified; on a no nothing has changed."""
-    return judge(space, Merge(groups, form))
-
-
 def judge(space: Space, merge: Merge) -> Verdict:
-    """`can_fuse` for a merge, which then holds the merged group's figures."""
+    """May the groups and the operator become one? On a yes the axes are unified, and the merge holds the new group's
+    figures; on a no nothing has changed."""
     mark = space.axes.mark()
     verdict = _judge(space, merge)
     if not verdict.fused:

@@ -245,9 +245,4 @@ PRIMITIVES: dict[str, Emit] = {
 }
 
 
-def supports(op: str) -> bool:
-    """Whether the CPU target computes this primitive itself."""
-    return op in PRIMITIVES
-
-
-__all__ = ["PRIMITIVES", "convert", "supports", "vector"]
+__all__ = ["PRIMITIVES", "convert", "vector"]

@@ -38,7 +38,7 @@ from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module, V, lanes_of
 from autofusion.targets.cpu.loops import Nest, Ref
-from autofusion.tile.ir import Let, Loop, Parallel, Program, Step
+from autofusion.tile.ir import Let, Loop, Program, Step, statements
 
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
 ALIGN = 64
@@ -223,7 +223,7 @@ class _Function:
     @staticmethod
     def _carried(loop: Loop, name: str) -> bool:
         """Whether a loop reads what an earlier iteration left: an accumulating statement on the buffer."""
-        return any(getattr(s, "accumulate", False) and s.target.name == name for s in _statements(loop.body))
+        return any(getattr(s, "accumulate", False) and s.target.name == name for s in statements(loop.body))
 
     # -- emitting ----------------------------------------------------------------------------------------------------
     def _run(self, planned: Plan, values: dict[str, V]) -> None:
@@ -338,18 +338,10 @@ def checks(program: Program) -> list[str]:
         s.target.name
         for step in program.steps
         for b in step.bodies
-        for s in _statements(b.body)
+        for s in statements(b.body)
         if isinstance(s, Gather)
     ]
     return list(dict.fromkeys(found))
-
-
-def _statements(body: Sequence[Any]) -> Iterator[Statement]:
-    for line in body:
-        if isinstance(line, Loop | Parallel):
-            yield from _statements(line.body)
-        elif isinstance(line, STATEMENTS):
-            yield line  # type: ignore[misc]
 
 
 def _clusters(planned: Plan) -> Iterator[Cluster]:
