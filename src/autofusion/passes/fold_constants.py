@@ -74,7 +74,7 @@ def _one_value(node: Node) -> Array | None:
 
 def _is_uniform(array: Array) -> bool:
     """Whether it is one value, by construction."""
-    return array.size == 1 or not any(array.strides)
+    return array.size == 1 or (array.size > 1 and not any(array.strides))  # strides of nothing say nothing
 
 
 def _first(array: Array) -> Array:
