@@ -45,6 +45,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, ...]], float]]
     "a size in a value": (lambda x: af.mean(x * 3, axis=0), {"x": ("n", 4)}, 64),
 }
 
+
 def arrays_of(shapes: dict[str, tuple[Any, ...]], sizes: dict[str, int]) -> list[Array]:
     rng = np.random.default_rng(sizes["n"])
     return [random_array(rng, F32, tuple(sizes.get(d, d) for d in shape), (-1.0, 1.0)) for shape in shapes.values()]

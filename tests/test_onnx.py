@@ -388,8 +388,6 @@ def test_small_real_file(name: str) -> None:
     check_file(*SMALL[name])
 
 
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name", list(LARGE))
 def test_real_file(name: str) -> None:

@@ -275,8 +275,9 @@ def work_of(graph: Graph) -> int:
 
         return call
 
-    with mock.patch.multiple(space.Space, **_wrapped(space.Space, counted, counting)), mock.patch.multiple(
-        axes.AxisSets, **_wrapped(axes.AxisSets, counted, counting)
+    with (
+        mock.patch.multiple(space.Space, **_wrapped(space.Space, counted, counting)),
+        mock.patch.multiple(axes.AxisSets, **_wrapped(axes.AxisSets, counted, counting)),
     ):
         greedy(graph, CPU)
     return calls

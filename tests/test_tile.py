@@ -102,7 +102,9 @@ def test_an_absent_copy_path_is_refused() -> None:
 REFUSED = {
     "no copy path GM -> L0A": ("buffer a:float32[16] in L0A", "cube", "copy a[i] <- p0[i] over [i<16]"),
     "no copy path UB -> L1": (
-        "buffer a:float32[16] in L1\n  buffer u:float32[16] in UB", "vector", "copy a[i] <- u[i] over [i<16]",
+        "buffer a:float32[16] in L1\n  buffer u:float32[16] in UB",
+        "vector",
+        "copy a[i] <- u[i] over [i<16]",
     ),
     "no copy path GM -> UB on cube": ("buffer a:float32[16] in UB", "cube", "copy a[i] <- p0[i] over [i<16]"),
     "vector needs it in UB": ("buffer a:float32[16] in L1", "vector", "map a[i]:float32 = exp [a[i]] over [i<16]"),
@@ -326,8 +328,10 @@ def test_overflow_says_what_does_not_fit() -> None:
     text += "      parallel c < 1:\n        copy b0[i] <- p0[i] over [i<60000]\n"
     assert memory.fits(program(text), ASCEND_910B) == memory.Overflow("UB", 240_000, 188_160)
     assert memory.fits(program(text.replace("60000", "600")), ASCEND_910B) is None
-    small = replace(ASCEND_910B, facts=tuple(replace(f, bytes=16) if f == ASCEND_910B.spaces["UB"] else f
-                                             for f in ASCEND_910B.facts))
+    small = replace(
+        ASCEND_910B,
+        facts=tuple(replace(f, bytes=16) if f == ASCEND_910B.spaces["UB"] else f for f in ASCEND_910B.facts),
+    )
     assert memory.fits(program(text.replace("60000", "5")), small) is not None
 
 

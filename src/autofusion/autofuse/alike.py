@@ -1,85 +1,140 @@
-"""The walk's common case, in one step: an elementwise operator on values of one group, at its own points.
+"""The walk's common case, in one step: an elementwise operator or a fold whose axes its one group has already.
 
-Such an operator has its producers' axes and needs no others: nothing is made, unified or flagged. All that could differ
-is checked first, and whatever does not hold leaves the operator to the general way, which gives the same answer
-(`tests/test_partition.py` holds the two against each other).
+Such an operator needs no axes of its own: nothing is made, unified or flagged, and the group is cut as it was. All that
+could differ is checked first, and whatever does not hold leaves the operator to the general way, which gives the same
+answer (`tests/test_partition.py` holds the two against each other).
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+from autofusion.autofuse.axes import PARALLEL, Use
 from autofusion.autofuse.cost import time_of
-from autofusion.autofuse.forms import Feed, Form
-from autofusion.autofuse.legality import Group, runs_on_host
-from autofusion.autofuse.space import Space, Tile
+from autofusion.autofuse.forms import Form, plain_axis
+from autofusion.autofuse.legality import Group, appended_peak, runs_on_host
+from autofusion.autofuse.space import Placed, Space, Tile
+from autofusion.dims import Dim
+from autofusion.graph.index import Index
 from autofusion.kinds import Kind
+
+Local: TypeAlias = dict[str, int]
 
 
 def joins_alike(space: Space, group: Group, form: Form) -> bool:
     """Let the operator join the group, if this is the common case; whether it was."""
-    if not _plain(space, group, form):
+    if not _may(space, group, form):
         return False
-    axes = space.value_axes[form.feeds[0].producer]
-    own = tuple([axis for axis in axes if axis is not None])
-    roots = frozenset(map(space.axes.find, own))
-    if roots not in group.shares or any(_roots(space, f.producer) != roots for f in form.feeds[1:]):
+    local = _axes(space, form)
+    if local is None:
         return False
-    values = space.graph.values
-    value = Tile(form.name, form.node.output.dtype.compute.size, own)
-    loads = [Tile(f.value, values[f.value].dtype.size, own) for f in _operands(form)]
-    held, least = space.axes.resident(own), space.least_bytes  # of all of them: they have the same axes
-    sizes = [value.size, *[space.values[f.producer].size for f in form.feeds], *[load.size for load in loads]]
-    peak = group.peak + sum([max(size * held, least) for size in sizes])
+    roots = frozenset(local.values())
+    if roots not in group.shares:
+        return False
+    known = _placed(space, form, local)
+    own = known.value.axes
+    if not _keeps_the_cut(space, group, form, own):
+        return False
     target = space.target
-    alone = space.tiles(own)
+    peak = appended_peak(space, form, known, group.members, group.name, group.peak)
     added = time_of(target, form.work, 0.0, group.parallel)
     won = sum([space.forms.bytes(f.value) for f in form.feeds]) / target.bandwidth + target.barrier_us
-    if peak > target.onchip_bytes or alone < target.cores or added - time_of(target, form.work, 0.0, alone) > won:
+    if peak > target.onchip_bytes or known.alone < target.cores:
         return False
-    local = dict(zip(form.regions[0].axes, own, strict=True))
-    space.adopt(form, axes, local, value, loads, alone)
-    _grow(space, group, form, own, roots)
+    if added - time_of(target, form.work, 0.0, known.alone) > won:
+        return False
+    space.adopt(form, known)
+    _grow(group, form, own, roots)
     group.peak = peak
     group.microseconds += added
     return True
 
 
-def _plain(space: Space, group: Group, form: Form) -> bool:
-    """Whether every operand is a literal or a value of the group, read at the operator's own point."""
-    if form.node.kind is not Kind.ELEMENTWISE or not form.feeds or space.written or group.sealed or not group.steady:
+def _may(space: Space, group: Group, form: Form) -> bool:
+    """Whether kind, group and routes allow it, and every operand is a literal or a value of the group."""
+    kind = form.node.kind
+    if kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCE:
+        return False
+    if not form.feeds or space.written or group.sealed or not group.steady:
         return False
     if len(group.nodes) >= space.target.group_limit or runs_on_host(space.graph, space.target, form.node):
         return False
     for feed in form.feeds:
-        if feed.kind is Kind.CONTRACT or feed.producer not in group.members:
+        if feed.kind is Kind.CONTRACT or feed.producer not in group.members or space.no_route(feed.kind, kind):
             return False
-        if space.no_route(feed.kind, Kind.ELEMENTWISE):
-            return False
-    (region,) = form.regions
-    made = {feed.value for feed in form.feeds}
-    for operand in region.operands:
-        if operand.value in made:
-            if operand.index is not region.output and operand.index != region.output:
-                return False
-        elif operand.value not in space.graph.producers:
-            return False  # an input or a constant: it has axes of its own
     return True
 
 
-def _operands(form: Form) -> list[Feed]:
-    """The feeds once for every time that they are read."""
-    feeds = {feed.value: feed for feed in form.feeds}
-    return [feeds[o.value] for o in form.regions[0].operands if o.value in feeds]
+def _axes(space: Space, form: Form) -> Local | None:
+    """The group's axis for each axis of the operator; None where its operands disagree, or are read in another way than
+    at plain axes, or something would happen along an axis that does not yet."""
+    (region,) = form.regions
+    axes, find = space.axes, space.axes.find
+    made = {feed.value: feed.producer for feed in form.feeds}
+    local: Local = {}
+    for operand in region.operands:
+        producer = made.get(operand.value)
+        if producer is None:
+            if operand.value in space.graph.producers:
+                continue  # a literal
+            return None  # an input or a constant: it has axes of its own
+        known = space.placed[producer]
+        names = region.axes if operand.index is region.output else map(plain_axis, _spread(known, operand.index))
+        for name, axis in zip(names, known.value.axes, strict=True):
+            root = find(axis)
+            if name is None or local.setdefault(name, root) != root:
+                return None
+    if len(local) != len(region.axes) + len(region.reduced) or len(set(local.values())) != len(local):
+        return None
+    for name, extent in (*region.axes.items(), *region.reduced.items()):
+        if axes.extent[local[name]] != extent:
+            return None
+    if any(not axes.use[local[name]] & Use.REDUCED.value for name in region.reduced):
+        return None
+    return local
 
 
-def _roots(space: Space, name: str) -> frozenset[int]:
-    return frozenset([space.axes.find(axis) for axis in space.value_axes[name] if axis is not None])
+def _spread(known: Placed, index: Index) -> list[Dim]:
+    """An index without its positions in dimensions of one element."""
+    return [i for i, axis in zip(index, known.outputs, strict=True) if axis is not None]
 
 
-def _grow(space: Space, group: Group, form: Form, own: tuple[int, ...], roots: frozenset[int]) -> None:
+def _placed(space: Space, form: Form, local: Local) -> Placed:
+    """What is known of the operator with these axes."""
+    (region,) = form.regions
+    values, made = space.graph.values, {feed.value for feed in form.feeds}
+    outputs = [local[name] if (name := plain_axis(i)) else None for i in region.output]
+    own = tuple([axis for axis in outputs if axis is not None])
+    loads = [
+        Tile(o.value, values[o.value].dtype.size, own) if o.index is region.output else space.tile(o, local)
+        for o in region.operands
+        if o.value in made
+    ]
+    value = Tile(form.name, form.node.output.dtype.compute.size, own)
+    return Placed(value, outputs, [local], loads, space.tiles(own))
+
+
+def _keeps_the_cut(space: Space, group: Group, form: Form, own: tuple[int, ...]) -> bool:
+    """Whether the value has the parallel axes of those sinks of the group that it takes the place of."""
+    free: set[int] | None = None
+    for value in form.reads:
+        axes = group.sinks.get(value)
+        if axes is not None and axes != own:
+            free = _free(space, own) if free is None else free
+            if _free(space, axes) != free:
+                return False
+    return True
+
+
+def _free(space: Space, axes: tuple[int, ...]) -> set[int]:
+    return {root for root in map(space.axes.find, axes) if PARALLEL[space.axes.use[root]]}
+
+
+def _grow(group: Group, form: Form, own: tuple[int, ...], roots: frozenset[int]) -> None:
     group.nodes.append(form.node)
     group.members.add(form.name)
     for value in form.reads:
         group.sinks.pop(value, None)
-    group.sinks[form.name] = tuple(map(space.axes.find, own))
+    group.sinks[form.name] = own
     work, products = group.shares[roots]
     group.shares[roots] = work + form.work, products

@@ -52,9 +52,9 @@ class AxisSets:
         self.members: list[dict[str, int]] = []
         self.log: list[tuple[int, int, int]] = []  # (class taken in, or the same; its new class; that one's use before)
         self.newcomer = ""  # the owner that is being connected
-        self.grown = 0  # how often an axis of anybody but the newcomer became one that must be resident
-        self.joined = 0  # how often two axes became one that both had others than the newcomer
-        self.altered = 0  # how often what happens along an axis of anybody but the newcomer became more
+        self.growth = 1  # how many times larger tiles of the others may be: axes of theirs became resident
+        self.joined = False  # whether a class that others than the newcomer have is a part of another now
+        self.altered = False  # whether what happens along an axis of anybody but the newcomer became more
 
     def new(self, owner: str, extent: Dim) -> int:
         """A new axis of an iteration space `owner`."""
@@ -74,6 +74,11 @@ class AxisSets:
         while self.parent[axis] != axis:
             axis = self.parent[axis]
         return axis
+
+    def expect(self, newcomer: str) -> None:
+        """From here on, watch what connecting an iteration space does to the others."""
+        self.newcomer = newcomer
+        self.growth, self.joined, self.altered = 1, False, False
 
     def mark(self) -> int:
         return len(self.log)
@@ -114,10 +119,10 @@ class AxisSets:
         use, other = self.use[a], self.use[b]
         both = use | other
         old_a, old_b = self._old(a), self._old(b)
-        if RESIDENT[both]:
-            self.grown += old_a * (not RESIDENT[use]) + old_b * (not RESIDENT[other])
-        self.joined += old_b
-        self.altered += (old_a and both != use) + (old_b and both != other)
+        if RESIDENT[both] and ((old_a and not RESIDENT[use]) or (old_b and not RESIDENT[other])):
+            self.growth *= self.size[a]
+        self.joined |= old_b
+        self.altered |= (old_a and both != use) or (old_b and both != other)
         self.parent[b] = a
         self.use[a] = both
         self.members[a].update(self.members[b])
@@ -137,8 +142,9 @@ class AxisSets:
 
     def _watch(self, root: int, before: int) -> None:
         if self._old(root):
-            self.altered += 1
-            self.grown += RESIDENT[self.use[root]] and not RESIDENT[before]
+            self.altered = True
+            if RESIDENT[self.use[root]] and not RESIDENT[before]:
+                self.growth *= self.size[root]
 
     def _old(self, root: int) -> bool:
         """Whether somebody but the newcomer has this axis."""

@@ -22,7 +22,7 @@ def time_of(target: Target, work: float, products: float, parallel: int) -> floa
 def tiles_alone(space: Space, form: Form) -> int:
     """The tiles that an operator by itself can be cut into."""
     use = space.axes.use
-    tiles = space.tiles([axis for axis in space.values[form.name].axes if PARALLEL[use[space.axes.find(axis)]]])
+    tiles = space.tiles([axis for axis in space.placed[form.name].value.axes if PARALLEL[use[space.axes.find(axis)]]])
     if tiles >= space.target.cores:
         return tiles
     return group_us(space, space.share(form), [space.sink_axes(form.node)])[1]

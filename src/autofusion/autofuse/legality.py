@@ -6,12 +6,12 @@ small and is extended by one operator at a time, so the whole walk is linear; a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from autofusion.autofuse.cost import group_us, tiles_alone, time_of
 from autofusion.autofuse.forms import Form, estimate, plain_axis
-from autofusion.autofuse.space import Shares, Space
+from autofusion.autofuse.space import Placed, Shares, Space
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Expr, symbols
 from autofusion.dtypes import DType
@@ -82,7 +82,7 @@ class Merge:
 def admit(space: Space, form: Form) -> None:
     """Make an operator known, with what holds for it whatever it may join."""
     space.add(form)
-    space.alone[form.name] = tiles_alone(space, form)
+    space.placed[form.name].alone = tiles_alone(space, form)
     if runs_on_host(space.graph, space.target, form.node):
         space.on_host.add(form.name)
 
@@ -103,11 +103,8 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         verdict = check(space, merge)
         if verdict:
             return verdict
-    axes = space.axes
-    grown, joined, altered = axes.grown, axes.joined, axes.altered
     space.connect(merge.form, merge)
-    verdict = _capacity(space, merge, axes.grown != grown)
-    verdict = verdict or _profit(space, merge, axes.joined != joined, axes.altered != altered)
+    verdict = _capacity(space, merge) or _profit(space, merge)
     return verdict or agreed(merge.groups[0].name, merge.form)
 
 
@@ -210,19 +207,35 @@ def effects(space: Space, form: Form) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(() if goal is None else (goal,)), frozenset(elsewhere)
 
 
-def _capacity(space: Space, merge: Merge, changed: bool) -> Verdict | None:
-    """The smallest legal schedule's tiles must fit. A bound first; exact lifetimes only where that is too large, or
-    where the merge made an axis of its groups resident (`changed`)."""
+def _capacity(space: Space, merge: Merge) -> Verdict | None:
+    """The smallest legal schedule's tiles must fit. A bound first; exact lifetimes only where that is too large."""
     limit = space.target.onchip_bytes
-    inside = [feed.producer for feed in merge.form.feeds if feed.producer in merge]
-    # What the operator reads may live longer than it did before.
-    merge.peak = sum([g.peak for g in merge.groups]) + sum(map(space.resident_bytes, (merge.form.name, *inside)))
-    merge.peak += sum(map(space.tile_bytes, space.loads[merge.form.name]))
-    if changed or merge.peak > limit:
+    before = sum([g.peak for g in merge.groups]) * space.axes.growth
+    merge.peak = appended_peak(space, merge.form, space.placed[merge.form.name], merge, merge.groups[-1].name, before)
+    if merge.peak > limit:
         merge.peak = peak_bytes(space, merge.nodes)
     if merge.peak > limit:
         return _verdict(merge, Code.CAPACITY, "intermediates do not fit on-chip", bytes=merge.peak, capacity=limit)
     return None
+
+
+def appended_peak(space: Space, form: Form, known: Placed, inside: Container[str], last: str, peak: int) -> int:
+    """No less than the bytes alive at once when an operator comes behind others whose bound is `peak`.
+
+    Its own value meets only what it reads; what it reads lives longer than before, but for the value of the operator
+    `last`, just before it.
+    """
+    now = space.tile_bytes(known.value)
+    made = set()
+    for feed in form.feeds:
+        if feed.producer in inside:
+            made.add(feed.value)
+            size = space.tile_bytes(space.placed[feed.producer].value)
+            now += size
+            if feed.producer != last:
+                peak += size
+    outside = sum([space.tile_bytes(load) for load in known.loads if load.value not in made])
+    return max(peak, now) + outside
 
 
 def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
@@ -232,8 +245,9 @@ def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     born: list[int] = []
     for position, node in enumerate(nodes):
         name = node.name
-        sizes[name] = new = space.tile_bytes(space.values[name])
-        for load in space.loads[name]:
+        known = space.placed[name]
+        sizes[name] = new = space.tile_bytes(known.value)
+        for load in known.loads:
             if load.value not in sizes:
                 sizes[load.value] = size = space.tile_bytes(load)
                 new += size
@@ -252,18 +266,15 @@ def peak_bytes(space: Space, nodes: Sequence[Node]) -> int:
     return peak
 
 
-def _profit(space: Space, merge: Merge, joined: bool, altered: bool) -> Verdict | None:
-    """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again).
-
-    `joined`: whether axes of the groups became one; `altered`: whether more happens along one of them.
-    """
-    target, form = space.target, merge.form
-    alone = space.alone[form.name]
+def _profit(space: Space, merge: Merge) -> Verdict | None:
+    """Microseconds won (bytes that stay on-chip, a barrier) against those lost (idle cores, operands read again)."""
+    target, form, axes = space.target, merge.form, space.axes
+    alone = space.placed[form.name].alone
     merge.sinks = merged_sinks(space, merge)
-    merge.shares = _merged_shares(space, merge, joined)
+    merge.shares = _merged_shares(space, merge)
     crossing = sum([space.forms.bytes(feed.value) for feed in form.feeds if feed.producer in merge])
     won = crossing / target.bandwidth + target.barrier_us
-    if not (joined or altered) and _is_more_of_the_same(space, merge):
+    if not (axes.joined or axes.altered) and _is_more_of_the_same(space, merge):
         (group,) = merge.groups
         merge.microseconds = group.microseconds + time_of(target, form.work, form.products, group.parallel)
         merge.parallel, merge.steady = group.parallel, True
@@ -294,10 +305,10 @@ def _is_more_of_the_same(space: Space, merge: Merge) -> bool:
     return True
 
 
-def _merged_shares(space: Space, merge: Merge, joined: bool) -> Shares:
+def _merged_shares(space: Space, merge: Merge) -> Shares:
     """The groups' shares and the operator's. Where the groups' axes are what they were, so are the keys."""
     own = space.share(merge.form)
-    if joined or len(merge.groups) > 1:
+    if space.axes.joined or len(merge.groups) > 1:
         return space.added([*(g.shares for g in merge.groups), own])
     total = dict(merge.groups[0].shares)
     for axes, (work, products) in own.items():
@@ -322,7 +333,7 @@ def operand_again_us(space: Space, merge: Merge) -> float:
     for operand in (left, right):
         inner = 1
         for name in {n for i in operand.index if isinstance(i, Expr) for n in symbols(i)}:
-            local = space.region_axes[form.name][0].get(name)
+            local = space.placed[form.name].local[0].get(name)
             if local is not None and (name in form.regions[0].reduced or not _outer(form, name)):
                 inner *= space.axes.size[local]
         size = inner * space.graph.values[operand.value].dtype.size

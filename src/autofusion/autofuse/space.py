@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from autofusion.autofuse.axes import PARALLEL, AxisSets, Use
 from autofusion.autofuse.forms import Form, Forms, plain_axis
 from autofusion.dims import Dim, Expr, symbols
-from autofusion.graph.index import Region
+from autofusion.graph.index import Operand, Region
 from autofusion.graph.ir import Graph, Node
 from autofusion.kinds import Kind
 from autofusion.ops.library import LIBRARY, LibraryKernel
@@ -26,6 +27,18 @@ class Tile(NamedTuple):
     axes: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class Placed:
+    """What is known of a compute node: its value as a tile; the axis of each output dimension; by region, its axes by
+    their local names; its operands as tiles copied on-chip; and the tiles that it alone can be cut into."""
+
+    value: Tile
+    outputs: list[int | None]
+    local: list[dict[str, int]]
+    loads: list[Tile]
+    alone: int = 1
+
+
 class Space:
     """Iteration spaces of all nodes met so far, and what is the same axis in which group."""
 
@@ -34,12 +47,8 @@ class Space:
         self.target = target
         self.forms = forms
         self.axes = AxisSets()
-        self.value_axes: dict[str, list[int | None]] = {}  # per compute node: the axis of each output dimension
-        self.region_axes: dict[str, list[dict[str, int]]] = {}  # per compute node and region: axis by its local name
         self.least_bytes = target.lane_bytes
-        self.values: dict[str, Tile] = {}  # per compute node: its value
-        self.loads: dict[str, list[Tile]] = {}  # per compute node: its operands, as tiles copied on-chip
-        self.alone: dict[str, int] = {}  # per compute node: the tiles that it can be cut into without any other
+        self.placed: dict[str, Placed] = {}  # by the name of the compute node
         self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
         self.readers: dict[tuple[str, int], int] = {}  # per dimension of a value from outside: the first axis there
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
@@ -57,44 +66,41 @@ class Space:
     def add(self, form: Form) -> None:
         """Make the node's axes, with the flags that the node itself sets."""
         node, name = form.node, form.name
-        self.region_axes[name] = [self._region(name, number, r) for number, r in enumerate(form.regions)]
-        if len(form.regions) == 1:
-            local = self.region_axes[name][0]
+        local = [self._region(name, number, r) for number, r in enumerate(form.regions)]
+        if len(local) == 1:
             plain = [plain_axis(i) for i in form.regions[0].output]
-            self.value_axes[name] = [local[axis] if axis else None for axis in plain]
+            outputs = [local[0][axis] if axis else None for axis in plain]
         else:
-            self.value_axes[name] = self._joined(form)
-        axes = [axis for axis in self.value_axes[name] if axis is not None]
+            outputs = self._joined(form, local)
+        axes = tuple([axis for axis in outputs if axis is not None])
         if node.kind is Kind.CONTRACT:
             for axis in axes:
                 self.axes.flag(axis, Use.CONTRACTED)
-        self.values[name] = Tile(name, node.output.dtype.compute.size, tuple(axes))
-        self.loads[name] = list(self._loaded(form))
+        value = Tile(name, node.output.dtype.compute.size, axes)
+        self.placed[name] = Placed(value, outputs, local, list(self._loaded(form, local)))
 
-    def adopt(
-        self, form: Form, axes: list[int | None], local: dict[str, int], value: Tile, loads: list[Tile], alone: int
-    ) -> None:
+    def adopt(self, form: Form, known: Placed) -> None:
         """Know a node by axes that its producers have already."""
-        self.region_axes[form.name] = [local]
-        self.value_axes[form.name] = axes
-        self.values[form.name] = value
-        self.loads[form.name] = loads
-        self.alone[form.name] = alone
-        for axis in value.axes:
+        self.placed[form.name] = known
+        for axis in known.local[0].values():
             self.axes.enrol(axis, form.name)
 
-    def _loaded(self, form: Form) -> Iterator[Tile]:
+    def _loaded(self, form: Form, locals_: list[dict[str, int]]) -> Iterator[Tile]:
         """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
         contraction."""
         if form.node.kind is Kind.CONTRACT:
             return
-        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
+        for local, region in zip(locals_, form.regions, strict=True):
             for operand in region.operands:
                 source = self.graph.producers.get(operand.value)
                 if operand.gathered is None and (source is None or source.kind is not Kind.SOURCE):
-                    names = dict.fromkeys([n for i in operand.index if isinstance(i, Expr) for n in _names(i)])
-                    axes = tuple([local[n] for n in names if n in local])
-                    yield Tile(operand.value, self.graph.values[operand.value].dtype.size, axes)
+                    yield self.tile(operand, local)
+
+    def tile(self, operand: Operand, local: dict[str, int]) -> Tile:
+        """An operand as a tile."""
+        names = dict.fromkeys([n for i in operand.index if isinstance(i, Expr) for n in _names(i)])
+        axes = tuple([local[n] for n in names if n in local])
+        return Tile(operand.value, self.graph.values[operand.value].dtype.size, axes)
 
     def _region(self, owner: str, number: int, region: Region) -> dict[str, int]:
         scope = owner if number == 0 else f"{owner}#{number}"
@@ -105,7 +111,7 @@ class Space:
             self.axes.flag(local[region.scanned], Use.SCANNED)
         return local
 
-    def _joined(self, form: Form) -> list[int | None]:
+    def _joined(self, form: Form, locals_: list[dict[str, int]]) -> list[int | None]:
         """Output axes of a join: its own where pieces only cover parts, the pieces' where they span the whole."""
         node = form.node
         result: list[int | None] = []
@@ -114,7 +120,7 @@ class Space:
                 result.append(None)
                 continue
             axis = self.axes.new(f"{node.name}#out", extent)
-            for local, region in zip(self.region_axes[node.name], form.regions, strict=True):
+            for local, region in zip(locals_, form.regions, strict=True):
                 self._align(axis, region.output[d], local)
             result.append(axis)
         return result
@@ -133,25 +139,25 @@ class Space:
     # -- a node inside a group ---------------------------------------------------------------------------------------
     def connect(self, form: Form, inside: Container[str]) -> None:
         """Unify the node's axes with those of its producers in `inside` (names of nodes)."""
-        self.axes.newcomer = form.name
+        self.axes.expect(form.name)
         made = {feed.value: feed.producer for feed in form.feeds}
-        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
+        for local, region in zip(self.placed[form.name].local, form.regions, strict=True):
             for operand in region.operands:
                 producer = made.get(operand.value)
                 if producer is None or producer not in inside:
                     continue
-                for axis, index in zip(self.value_axes[producer], operand.index, strict=True):
+                for axis, index in zip(self.placed[producer].outputs, operand.index, strict=True):
                     if axis is not None:
                         self._align(axis, index, local)
                 if operand.gathered is not None:
-                    gathered = self.value_axes[producer][operand.gathered]
+                    gathered = self.placed[producer].outputs[operand.gathered]
                     if gathered is not None:
                         self.axes.flag(gathered, Use.BROKEN)
 
     def align_reads(self, form: Form, inside: Container[str]) -> None:
         """Axes along which several operators read one value from outside at the same positions become one, where they
         can: nothing breaks where they cannot."""
-        for local, region in zip(self.region_axes[form.name], form.regions, strict=True):
+        for local, region in zip(self.placed[form.name].local, form.regions, strict=True):
             for operand in region.operands:
                 producer = self.forms.producer(operand.value)
                 if producer is not None and producer.name in inside:
@@ -165,7 +171,7 @@ class Space:
 
     def resident_bytes(self, name: str) -> int:
         """On-chip bytes of a node's value with every axis tiled as small as it can be."""
-        return self.tile_bytes(self.values[name])
+        return self.tile_bytes(self.placed[name].value)
 
     def tile_bytes(self, tile: Tile) -> int:
         """The same of any tile."""
@@ -188,11 +194,11 @@ class Space:
 
     def sink_axes(self, node: Node) -> tuple[int, ...]:
         """The axes of a node's value."""
-        return tuple(map(self.axes.find, self.values[node.name].axes))
+        return tuple(map(self.axes.find, self.placed[node.name].value.axes))
 
     def share(self, form: Form) -> Shares:
         """The node's work by its axes."""
-        locals_ = self.region_axes[form.name]
+        locals_ = self.placed[form.name].local
         roots = frozenset(self.axes.find(axis) for local in locals_ for axis in local.values())
         return {roots: (form.work, form.products)}
 

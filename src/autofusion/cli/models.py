@@ -40,4 +40,3 @@ def _fixed(graph: Graph, shapes: Sequence[str]) -> dict[str, list[int]]:
         if ranks.get(name) == len(words) and all(word.strip().isdecimal() for word in words):
             found[name] = [int(word) for word in words]
     return found
-

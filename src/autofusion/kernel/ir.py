@@ -300,5 +300,3 @@ RULES = (
 def verify(kernel: Kernel) -> None:
     """Raises VerifyError with the first broken rule."""
     text.verify(kernel, RULES)
-
-

@@ -116,7 +116,7 @@ class _Lowering:
     # -- statements --------------------------------------------------------------------------------------------------
     def _statement(self, form: Form, number: int, region: Region) -> ir.Statement:
         node = form.node
-        local = self.space.region_axes[node.name][number]
+        local = self.space.placed[node.name].local[number]
         renamed: dict[str, Dim] = {name: dims.symbol(self._axis(axis)) for name, axis in local.items()}
         axes = tuple(Axis(str(renamed[name]), extent) for name, extent in region.axes.items())
         reduced = tuple(Axis(str(renamed[name]), extent) for name, extent in region.reduced.items())
@@ -215,7 +215,7 @@ class _Lowering:
 
     def _copy_out(self, value: Value) -> None:
         axes, index = [], []
-        for axis, extent in zip(self.space.value_axes[value.name], value.shape, strict=True):
+        for axis, extent in zip(self.space.placed[value.name].outputs, value.shape, strict=True):
             if axis is None:
                 index.append(0)
                 continue

@@ -377,10 +377,7 @@ def _tiles(analysis: Analysis, tiles: dict[str, int]) -> int:
 
 def _sides(analysis: Analysis, statement: Contract, tiles: dict[str, int]) -> tuple[int, int]:
     """Rows and columns of a tile of a contraction's result."""
-    spans = [
-        analysis.extent_in(str(i), tiles) if isinstance(i, Expr) else 1
-        for i in statement.target.index[-2:]
-    ]
+    spans = [analysis.extent_in(str(i), tiles) if isinstance(i, Expr) else 1 for i in statement.target.index[-2:]]
     return (1, 1, *spans)[-2], (1, *spans)[-1]
 
 

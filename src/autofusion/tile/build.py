@@ -321,9 +321,7 @@ class _Builder:
         for statement in stores:
             levels[id(statement)] = last
 
-    def _pass(
-        self, level: int, levels: dict[int, int], span: tuple[Dim, Dim], chunk: _Block, block: _Block
-    ) -> None:
+    def _pass(self, level: int, levels: dict[int, int], span: tuple[Dim, Dim], chunk: _Block, block: _Block) -> None:
         """One walk along the axis: the folds and stores of this level, and what they need, computed again."""
         ((axis, size),) = self.stream.items()
         along = [s for s in self.kernel.statements if self._along(s, axis)]

@@ -99,9 +99,7 @@ def run(
     return machine.run
 
 
-def bind_sizes(
-    params: Sequence[Param], arguments: Mapping[str, Array], sizes: Mapping[str, int]
-) -> dict[str, int]:
+def bind_sizes(params: Sequence[Param], arguments: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, int]:
     """The symbolic extents, from the arguments' shapes and `sizes`. Raises ArgumentError."""
     bound = dict(sizes)
     for param in params:
@@ -259,9 +257,7 @@ class _Core:
 
 
 class _Machine:
-    def __init__(
-        self, program: Program, arguments: Mapping[str, Array], sizes: dict[str, int], order: Order
-    ) -> None:
+    def __init__(self, program: Program, arguments: Mapping[str, Array], sizes: dict[str, int], order: Order) -> None:
         self.program = program
         self.sizes = sizes
         self.order = order
@@ -507,5 +503,3 @@ def _products(left: tuple[Array, list[str]], right: tuple[Array, list[str]], lin
     product = product.transpose([made.index(n) for n in grid.names if n in made])
     around = tuple(slice(None) if n in made else None for n in grid.names)
     return np.broadcast_to(product[around], grid.shape)
-
-

@@ -35,9 +35,7 @@ class Traffic:
         return self.read + self.written
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.read + other.read, self.written + other.written, self.intermediate + other.intermediate
-        )
+        return Traffic(self.read + other.read, self.written + other.written, self.intermediate + other.intermediate)
 
 
 def gm_bytes(program: Program, sizes: Mapping[str, int] | None = None) -> Traffic:
