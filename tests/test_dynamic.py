@@ -19,6 +19,7 @@ from autofusion.graph.builder import GraphBuilder
 
 F32 = DType.FLOAT32
 SIZES = (0, 1, 2, 7, 16, 64, 65, 1000)
+LONG = (4095, 4096, 4097, 9000)  # on both sides of the longest row that is on-chip as a whole
 
 # name -> function, shapes with "n" and "m" for open dimensions, tolerance of the comparison with the reference
 KERNELS: dict[str, tuple[Callable[..., Any], dict[str, tuple[Any, ...]], float]] = {
@@ -70,6 +71,22 @@ def test_one_compile_serves_all_sizes(name: str) -> None:
             for found, wanted in zip(listed(run(*arrays, threads=workers)), expected, strict=True):
                 assert_close(found, np.asarray(wanted), tolerance)
     assert run.stats["variants"] == 1 and not run.recompiles
+
+
+ROWS = 12  # enough that the rows themselves are shared between cores
+
+
+@pytest.mark.parametrize("name", ["row softmax of open width", "layer_norm of open width", "mean and variance"])
+def test_long_rows_of_open_width(name: str) -> None:
+    function, narrow, tolerance = KERNELS[name]
+    shapes = {argument: (ROWS, "n") if len(shape) == 2 else shape for argument, shape in narrow.items()}
+    dynamic = {argument: shape for argument, shape in shapes.items() if any(isinstance(d, str) for d in shape)}
+    run = af.jit(named(function, shapes), dynamic=dynamic)
+    for n in LONG:
+        arrays = arrays_of(shapes, {"n": n})
+        for found, wanted in zip(listed(run(*arrays)), listed(function(*arrays)), strict=True):
+            assert_close(found, np.asarray(wanted), 4 * tolerance)
+    assert run.stats["variants"] == 1
 
 
 def listed(result: Any) -> list[Array]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracle import assert_close, random_graph, unhurried
 from tiled import CPU, MACHINES, execute, only_group
 
-from autofusion import dims
+from autofusion import dims, text
 from autofusion.autofuse.partition import greedy
 from autofusion.dtypes import DType
 from autofusion.errors import ArgumentError, TargetError, VerifyError
@@ -265,6 +265,32 @@ def test_symbolic_extents(extent: int, machine: str) -> None:
             assert launch.overflow is None
         for actual, expected in zip(found.outputs, evaluate.run(graph, inputs), strict=True):
             assert_close(actual, expected, 4096)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_an_open_row_is_resident_where_it_fits(machine: str) -> None:
+    """One program, two variants behind a guard: up to a tile's length every byte moves once, beyond it once a walk."""
+    n = dims.symbol("n")
+    for graph, walks in ((softmax(9, n), 3), (linear(9, 16, n, norm=True), None)):
+        tile = 0
+        for extent in (1, 63, 64, 65, 700, 4096, 4097, 5000):
+            inputs = arrays_for(graph, n=extent)
+            found = execute(graph, inputs, MACHINES[machine])
+            for launch in found.launches:
+                counted = traffic.gm_bytes(launch.program, found.sizes)
+                assert (counted.read, counted.written) == (launch.run.gm_read, launch.run.gm_written)
+                assert launch.overflow is None
+            if walks:
+                (guard,) = {
+                    node.larger for node in text.walk(found.launches[0].program) if isinstance(node, ir.Guard)
+                } - {n}
+                assert isinstance(guard, int)
+                tile = guard
+                row = 9 * extent * 4
+                assert found.traffic.read == row * (1 if extent <= tile else walks) and found.traffic.written == row
+            for actual, expected in zip(found.outputs, evaluate.run(graph, inputs), strict=True):
+                assert_close(actual, expected, 4096)
+        assert not walks or 64 <= tile < 5000  # both variants ran
 
 
 # -- traffic ---------------------------------------------------------------------------------------------------------

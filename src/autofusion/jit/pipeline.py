@@ -357,12 +357,13 @@ def _titled(group: GroupCode, content: str) -> str:
 
 
 def _noted(group: GroupCode, node: Kernel | Program) -> str:
-    """A kernel's or program's text with the graph's names as comments."""
+    """A kernel's or program's text with the graph's names as comments; a buffer `v4_wide` holds what v4 is made of."""
 
     def note(line: Any) -> str:
         if isinstance(line, Param):
             return group.lowered.names.get(line.name, "")
-        return group.lowered.names.get(cast(Statement, line).target.name, "") if isinstance(line, STATEMENTS) else ""
+        value = cast(Statement, line).target.name.partition("_")[0] if isinstance(line, STATEMENTS) else ""
+        return group.lowered.names.get(value, "")
 
     return text.show(node, note)
 

@@ -35,7 +35,7 @@ from autofusion.kernel.schedule import Analysis, Schedule
 from autofusion.ops import Kind
 from autofusion.ops.folds import FOLDS
 from autofusion.target import GM, Target, Unit
-from autofusion.tile.ir import Body, Buffer, Let, Loop, Parallel, Program, Put, Ring, Step, Take, verify
+from autofusion.tile.ir import Body, Buffer, Guard, Let, Loop, Parallel, Program, Put, Ring, Step, Take, verify
 
 sym = dims.symbol
 
@@ -68,6 +68,7 @@ class _Builder:
         self.outer = self._legal_outer()
         self.stream = self._legal_stream()
         self.tiles = self.outer | self.stream
+        self.resident: dict[str, int] = {}  # of an open axis that is on-chip as a whole: the most that it can be
         self.buffers: dict[str, Buffer] = {}
         self.rings: list[Ring] = []
         self.values: dict[str, str] = {}
@@ -145,7 +146,7 @@ class _Builder:
 
     def bound(self, name: str) -> Dim:
         """The most that `extent` can be."""
-        return self.tiles.get(name, self.analysis.extents[name])
+        return self.tiles.get(name, self.resident.get(name, self.analysis.extents[name]))
 
     def global_index(self, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Tile axes -> axes of the whole: i0 -> i0_o + i0."""
@@ -164,7 +165,8 @@ class _Builder:
         if name not in self.values:
             assert not isinstance(statement, Copy)
             shape = tuple(self._span(name, d) for d in range(len(statement.target.index)))
-            self.values[name] = self.buffer(statement.dtype, shape, self.vector.result, name)
+            free = name if name not in self.buffers else f"{name}_tiled"
+            self.values[name] = self.buffer(statement.dtype, shape, self.vector.result, free)
         return self.values[name]
 
     def _span(self, name: str, position: int) -> Dim:
@@ -218,7 +220,28 @@ class _Builder:
             for statement in self.kernel.statements:
                 self._emit(statement, chunk, block)
             return
-        (axis,) = self.stream
+        ((axis, size),) = self.stream.items()
+        extent = self.analysis.extents[axis]
+        if isinstance(extent, int) or self.analysis.contractions:
+            self._passes(axis, chunk, block)
+            return
+        for fill, smaller, larger in ((self._whole, extent, size), (self._passes, size + 1, extent)):
+            own_chunk, own = _Block(loaded=dict(chunk.loaded)), _Block(loaded=dict(block.loaded))
+            before, self.values = self.values, dict(self.values)
+            fill(axis, own_chunk, own)
+            self.values = before
+            chunk.lines += [Guard(smaller, larger, tuple(own_chunk.lines))] if own_chunk.lines else []
+            block.lines.append(Guard(smaller, larger, tuple(own.lines)))
+
+    def _whole(self, axis: str, chunk: _Block, block: _Block) -> None:
+        """The variant for an open axis that fits into one tile: everything once, its values on-chip as a whole."""
+        self.tiles, self.resident = self.outer, self.stream
+        for statement in self.kernel.statements:
+            self._emit(statement, chunk, block)
+        self.tiles, self.resident = self.outer | self.stream, {}
+
+    def _passes(self, axis: str, chunk: _Block, block: _Block) -> None:
+        """The variant for an axis of any length: what lies along it is walked in tiles, once per dependent fold."""
         levels = self._levels(axis)
         for level in range(max(levels.values(), default=0) + 1):
             for statement in self.kernel.statements:

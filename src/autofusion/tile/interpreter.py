@@ -39,7 +39,7 @@ from autofusion.ops import TABLE
 from autofusion.ops.elementwise import cast_values
 from autofusion.ops.folds import FOLDS
 from autofusion.target import GM
-from autofusion.tile.ir import Buffer, Let, Loop, Parallel, Program, Put, Ring, Step, Take
+from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Put, Ring, Step, Take
 
 Order: TypeAlias = Callable[[int], Iterable[int]]
 _EXACT_FOLDS = ("sum", "prod")  # rounding depends on the order: these accumulate in double precision
@@ -341,6 +341,9 @@ class _Machine:
                 begin, end = (int(dims.evaluate(d, scalars)) for d in (line.begin, line.end))
                 for value in range(begin, end, line.step):
                     yield from self._lines(unit, line.body, {**scalars, line.var: value}, core)
+            elif isinstance(line, Guard):
+                if dims.evaluate(line.smaller, scalars) <= dims.evaluate(line.larger, scalars):
+                    yield from self._lines(unit, line.body, dict(scalars), core)
             elif isinstance(line, Put | Take):
                 yield from self._exchange(line, core)
                 self.run.executed[unit] += 1

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from autofusion import text
-from autofusion.dims import Dim, Shape, symbols
+from autofusion.dims import Dim, Shape, maximum, minimum, symbols
 from autofusion.dtypes import DType
 from autofusion.kernel.ir import (
     STATEMENTS,
@@ -108,6 +108,21 @@ class Loop:
     body: tuple[Loop | Let | Put | Take | Map | Copy | Fold | Scan | Contract | Gather, ...]
 
 
+@ir("when {smaller} <= {larger}:")
+@dataclass(frozen=True)
+class Guard:
+    """What happens only where one size is not above another: one of several variants of the same work."""
+
+    smaller: Dim
+    larger: Dim
+    body: tuple[Loop | Let | Put | Take | Map | Copy | Fold | Scan | Contract | Gather, ...]
+
+    @property
+    def count(self) -> Dim:
+        """How often the body runs: once or never."""
+        return minimum(1, maximum(0, self.larger - self.smaller + 1))
+
+
 @ir("parallel {var} < {count}:")
 @dataclass(frozen=True)
 class Parallel:
@@ -115,7 +130,7 @@ class Parallel:
 
     var: str
     count: Dim
-    body: tuple[Loop | Let | Put | Take | Map | Copy | Fold | Scan | Contract | Gather, ...]
+    body: tuple[Loop | Guard | Let | Put | Take | Map | Copy | Fold | Scan | Contract | Gather, ...]
 
 
 @ir("on {unit}:")
@@ -198,8 +213,8 @@ class Program:
         return text.show(self)
 
 
-TileStatement: TypeAlias = Loop | Let | Put | Take | Statement
-NODES: tuple[type, ...] = (Param, Buffer, Step, Ring, Body, Parallel, Loop, Let, Put, Take, *STATEMENTS)
+TileStatement: TypeAlias = Loop | Guard | Let | Put | Take | Statement
+NODES: tuple[type, ...] = (Param, Buffer, Step, Ring, Body, Parallel, Loop, Guard, Let, Put, Take, *STATEMENTS)
 
 
 def _names_used(node: Any) -> set[str]:
@@ -210,6 +225,8 @@ def _names_used(node: Any) -> set[str]:
             dims += node.strides or ()
     elif isinstance(node, Loop):
         dims += [node.begin, node.end]
+    elif isinstance(node, Guard):
+        dims += [node.smaller, node.larger]
     elif isinstance(node, Parallel):
         dims.append(node.count)
     elif isinstance(node, Let):
@@ -232,9 +249,9 @@ def parse(source: str) -> Program:
 
 
 def statements(body: tuple[Any, ...]) -> Iterator[Statement]:
-    """All computing and copying statements in a body, loops entered, in text order."""
+    """All computing and copying statements in a body, loops and guards entered, in text order."""
     for line in body:
-        if isinstance(line, Loop | Parallel):
+        if isinstance(line, Loop | Parallel | Guard):
             yield from statements(line.body)
         elif isinstance(line, STATEMENTS):
             yield line  # type: ignore[misc]

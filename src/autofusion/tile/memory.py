@@ -16,7 +16,7 @@ from autofusion.errors import ArgumentError
 from autofusion.kernel.ir import Access, Contract, Fold, operands_of
 from autofusion.placement import lowest_gap
 from autofusion.target import GM, Target
-from autofusion.tile.ir import Buffer, Let, Loop, Parallel, Program, Put, Ring, Step, Take
+from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Put, Ring, Step, Take
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,8 @@ def _collect(body: Sequence[Any], uses: list[_Use], loops: list[tuple[int, int]]
             begin = len(uses)
             _collect(line.body, uses, loops)
             loops.append((begin, len(uses)))
+        elif isinstance(line, Guard):
+            _collect(line.body, uses, loops)
         elif not isinstance(line, Let):
             at = uses[-1].at + 1 if uses else 0
             uses += (_Use(at, name, reads) for name, reads in _touched(line))

@@ -19,7 +19,7 @@ from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError
 from autofusion.kernel.ir import Access, Copy, Gather, Kernel, Param
 from autofusion.target import GM
-from autofusion.tile.ir import Let, Loop, Parallel, Program, Put, Take
+from autofusion.tile.ir import Guard, Let, Loop, Parallel, Program, Put, Take
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,16 @@ class _Count:
             if self._moves(line.body):
                 begin, end, _ = _range(line)
                 found |= (inner - {line.var}) | symbols(begin) | symbols(end)
+        elif isinstance(line, Guard):
+            if self._moves(line.body):
+                found |= self.needs(line.body) | symbols(line.smaller) | symbols(line.larger)
         else:
             size = self._size(line)
             found |= symbols(size) if size is not None else set()
 
     def _moves(self, body: Sequence[Any]) -> bool:
         return any(
-            self._moves(line.body) if isinstance(line, Loop | Parallel) else self._size(line) is not None
+            self._moves(line.body) if isinstance(line, Loop | Parallel | Guard) else self._size(line) is not None
             for line in body
         )
 
@@ -125,6 +128,10 @@ class _Count:
             elif isinstance(line, Loop | Parallel):
                 if self._moves(line.body):
                     self._loop(line, env, times)
+            elif isinstance(line, Guard):
+                if self._moves(line.body):
+                    ran = times * _column(line.count, env, times)
+                    self.lines(line.body, *_distinct(env, ran, self.needs(line.body)))
             else:
                 size = self._size(line)
                 if size is not None:

@@ -38,7 +38,7 @@ from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module, V, lanes_of
 from autofusion.targets.cpu.loops import Nest, Ref
-from autofusion.tile.ir import Let, Loop, Program, Step, statements
+from autofusion.tile.ir import Guard, Let, Loop, Program, Step, statements
 
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
 ALIGN = 64
@@ -62,7 +62,7 @@ class _Segment:
     clusters: list[Cluster]
 
 
-Plan = list[Any]  # Let | Loop with a planned body | _Segment
+Plan = list[Any]  # Let | Loop or Guard with a planned body | _Segment
 
 
 def render(program: Program, target: Target, name: str, symbols: Sequence[str] | None = None) -> Rendered:
@@ -151,7 +151,7 @@ class _Function:
                 statement = self._in_place(line)  # type: ignore[arg-type]
                 if statement is not None:
                     run.append(statement)
-            elif isinstance(line, Loop):
+            elif isinstance(line, Loop | Guard):
                 close()
                 planned.append((line, self._plan(line.body)))
             else:
@@ -221,7 +221,7 @@ class _Function:
         return touched
 
     @staticmethod
-    def _carried(loop: Loop, name: str) -> bool:
+    def _carried(loop: Loop | Guard, name: str) -> bool:
         """Whether a loop reads what an earlier iteration left: an accumulating statement on the buffer."""
         return any(getattr(s, "accumulate", False) and s.target.name == name for s in statements(loop.body))
 
@@ -234,6 +234,10 @@ class _Function:
             elif isinstance(item, _Segment):
                 for each in item.clusters:
                     self._cluster(each, values)
+            elif isinstance(item[0], Guard):
+                guard, body = item
+                with e.when(e.cmp("icmp sle", emit_dim(e, guard.smaller, values), emit_dim(e, guard.larger, values))):
+                    self._run(body, values)
             else:
                 loop, body = item
                 begin, end = emit_dim(e, loop.begin, values), emit_dim(e, loop.end, values)
