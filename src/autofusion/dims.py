@@ -59,12 +59,20 @@ Term: TypeAlias = tuple[tuple[Atom, ...], int]
 
 
 class Expr:
-    """A canonical sum of terms. Build it with operators from `symbol(...)`; a constant result is an `int`."""
+    """A canonical sum of terms. Build it with operators from `symbol(...)`; a constant result is an `int`.
 
-    __slots__ = ("_hash", "_text", "terms")
+    `name`: the symbol's, where the expression is nothing but a symbol.
+    """
+
+    __slots__ = ("_hash", "_text", "name", "terms")
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
+        self.name: str | None = None
+        if len(terms) == 1:
+            atoms, coefficient = terms[0]
+            if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
+                self.name = atoms[0].name
         self._text = ""
         self._hash = hash(terms)
 

@@ -1,4 +1,4 @@
-"""The walk's common case, in one step: an elementwise operator or a fold whose axes its one group has already.
+"""The walk's common case, in one step: an elementwise operator or a fold whose axes the group has already.
 
 Such an operator needs no axes of its own: nothing is made, unified or flagged, and the group is cut as it was. All that
 could differ is checked first, and whatever does not hold leaves the operator to the general way, which gives the same
@@ -11,34 +11,36 @@ from typing import TypeAlias
 
 from autofusion.autofuse.axes import PARALLEL, Use
 from autofusion.autofuse.cost import time_of
-from autofusion.autofuse.forms import Form, plain_axis
-from autofusion.autofuse.legality import Group, appended_peak, runs_on_host
+from autofusion.autofuse.forms import Feed, Form, plain_axis
+from autofusion.autofuse.legality import Group, appended_peak
 from autofusion.autofuse.space import Placed, Space, Tile
 from autofusion.dims import Dim
 from autofusion.graph.index import Index
 from autofusion.kinds import Kind
 
 Local: TypeAlias = dict[str, int]
+Made: TypeAlias = dict[str, Feed]  # the operands that the group makes, by value
 
 
 def joins_alike(space: Space, group: Group, form: Form) -> bool:
     """Let the operator join the group, if this is the common case; whether it was."""
-    if not _may(space, group, form):
+    made = {feed.value: feed for feed in form.feeds if feed.producer in group.members}
+    if not _may(space, group, form, made):
         return False
-    local = _axes(space, form)
+    local = _axes(space, form, made)
     if local is None:
         return False
     roots = frozenset(local.values())
     if roots not in group.shares:
         return False
-    known = _placed(space, form, local)
+    known = _placed(space, form, local, made)
     own = known.value.axes
     if not _keeps_the_cut(space, group, form, own):
         return False
     target = space.target
     peak = appended_peak(space, form, known, group.members, group.name, group.peak)
     added = time_of(target, form.work, 0.0, group.parallel)
-    won = sum([space.forms.bytes(f.value) for f in form.feeds]) / target.bandwidth + target.barrier_us
+    won = sum(map(space.forms.bytes, made)) / target.bandwidth + target.barrier_us
     if peak > target.onchip_bytes or known.alone < target.cores:
         return False
     if added - time_of(target, form.work, 0.0, known.alone) > won:
@@ -50,35 +52,29 @@ def joins_alike(space: Space, group: Group, form: Form) -> bool:
     return True
 
 
-def _may(space: Space, group: Group, form: Form) -> bool:
-    """Whether kind, group and routes allow it, and every operand is a literal or a value of the group."""
+def _may(space: Space, group: Group, form: Form, made: Made) -> bool:
+    """Whether kind, group and routes allow it."""
     kind = form.node.kind
     if kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCE:
         return False
-    if not form.feeds or space.written or group.sealed or not group.steady:
+    if not made or space.written or group.sealed or not group.steady:
         return False
-    if len(group.nodes) >= space.target.group_limit or runs_on_host(space.graph, space.target, form.node):
+    if len(group.nodes) >= space.target.group_limit or space.on_host(form.node):
         return False
-    for feed in form.feeds:
-        if feed.kind is Kind.CONTRACT or feed.producer not in group.members or space.no_route(feed.kind, kind):
-            return False
-    return True
+    return not any(feed.kind is Kind.CONTRACT or space.no_route(feed.kind, kind) for feed in made.values())
 
 
-def _axes(space: Space, form: Form) -> Local | None:
-    """The group's axis for each axis of the operator; None where its operands disagree, or are read in another way than
-    at plain axes, or something would happen along an axis that does not yet."""
+def _axes(space: Space, form: Form, made: Made) -> Local | None:
+    """The group's axis for each axis of the operator; None where the operands that the group makes disagree, or are
+    read in another way than at plain axes, or something would happen along an axis that does not yet."""
     (region,) = form.regions
     axes, find = space.axes, space.axes.find
-    made = {feed.value: feed.producer for feed in form.feeds}
     local: Local = {}
     for operand in region.operands:
-        producer = made.get(operand.value)
-        if producer is None:
-            if operand.value in space.graph.producers:
-                continue  # a literal
-            return None  # an input or a constant: it has axes of its own
-        known = space.placed[producer]
+        feed = made.get(operand.value)
+        if feed is None:
+            continue  # from outside the group, or a literal
+        known = space.placed[feed.producer]
         names = region.axes if operand.index is region.output else map(plain_axis, _spread(known, operand.index))
         for name, axis in zip(names, known.value.axes, strict=True):
             root = find(axis)
@@ -99,18 +95,14 @@ def _spread(known: Placed, index: Index) -> list[Dim]:
     return [i for i, axis in zip(index, known.outputs, strict=True) if axis is not None]
 
 
-def _placed(space: Space, form: Form, local: Local) -> Placed:
+def _placed(space: Space, form: Form, local: Local, made: Made) -> Placed:
     """What is known of the operator with these axes."""
     (region,) = form.regions
-    values, made = space.graph.values, {feed.value for feed in form.feeds}
     outputs = [local[name] if (name := plain_axis(i)) else None for i in region.output]
     own = tuple([axis for axis in outputs if axis is not None])
-    loads = [
-        Tile(o.value, values[o.value].dtype.size, own) if o.index is region.output else space.tile(o, local)
-        for o in region.operands
-        if o.value in made
-    ]
     value = Tile(form.name, form.node.output.dtype.compute.size, own)
+    inside = len(made) == len(form.reads)
+    loads = [] if inside else [tile for tile in space.loaded(form, [local]) if tile.value not in made]
     return Placed(value, outputs, [local], loads, space.tiles(own))
 
 

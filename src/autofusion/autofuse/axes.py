@@ -6,7 +6,6 @@ is `BROKEN`: it cannot be tiled, so what lies along it must be resident as a who
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntFlag
 
 from autofusion.autofuse.forms import estimate
@@ -51,6 +50,7 @@ class AxisSets:
         self.use: list[int] = []
         self.members: list[dict[str, int]] = []
         self.log: list[tuple[int, int, int]] = []  # (class taken in, or the same; its new class; that one's use before)
+        self._resident: dict[tuple[int, ...], int] = {}  # answers of `resident`, as long as nothing changes
         self.newcomer = ""  # the owner that is being connected
         self.growth = 1  # how many times larger tiles of the others may be: axes of theirs became resident
         self.joined = False  # whether a class that others than the newcomer have is a part of another now
@@ -84,6 +84,7 @@ class AxisSets:
         return len(self.log)
 
     def rollback(self, mark: int) -> None:
+        self._resident.clear()
         while len(self.log) > mark:
             child, root, use = self.log.pop()
             self.use[root] = use
@@ -103,6 +104,7 @@ class AxisSets:
         root = self.find(axis)
         before = self.use[root]
         if before | use.value != before:
+            self._resident.clear()
             self.use[root] = before | use.value
             self._watch(root, before)
             self.log.append((root, root, before))
@@ -116,6 +118,7 @@ class AxisSets:
             a, b = b, a
         if not self.members[a].keys().isdisjoint(self.members[b]):
             return False
+        self._resident.clear()
         use, other = self.use[a], self.use[b]
         both = use | other
         old_a, old_b = self._old(a), self._old(b)
@@ -129,8 +132,11 @@ class AxisSets:
         self.log.append((b, a, use))
         return True
 
-    def resident(self, axes: Iterable[int]) -> int:
+    def resident(self, axes: tuple[int, ...]) -> int:
         """The product of the sizes of those axes that must be on-chip as a whole."""
+        known = self._resident.get(axes)
+        if known is not None:
+            return known
         parent, use, product = self.parent, self.use, 1
         for axis in axes:
             root = axis
@@ -138,6 +144,7 @@ class AxisSets:
                 root = parent[root]
             if RESIDENT[use[root]]:
                 product *= self.size[axis]
+        self._resident[axes] = product
         return product
 
     def _watch(self, root: int, before: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from autofusion.dims import Dim, Expr, Shape, Symbol, evaluate, symbols
+from autofusion.dims import Dim, Expr, Shape, evaluate, symbols
 from autofusion.graph.index import Region, regions
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -93,8 +93,4 @@ class Forms:
 
 def plain_axis(index: Dim) -> str | None:
     """The axis's name where an index is just an axis."""
-    if isinstance(index, Expr) and len(index.terms) == 1:
-        atoms, coefficient = index.terms[0]
-        if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
-            return atoms[0].name
-    return None
+    return index.name if isinstance(index, Expr) else None

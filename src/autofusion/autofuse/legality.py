@@ -14,13 +14,8 @@ from autofusion.autofuse.forms import Form, estimate, plain_axis
 from autofusion.autofuse.space import Placed, Shares, Space
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Expr, symbols
-from autofusion.dtypes import DType
-from autofusion.graph.index import regions
-from autofusion.graph.ir import Graph, Node
+from autofusion.graph.ir import Node
 from autofusion.kinds import Kind
-from autofusion.target import Target
-
-HOST_KINDS = (Kind.OPAQUE, Kind.SCATTER)
 
 
 @dataclass
@@ -83,8 +78,6 @@ def admit(space: Space, form: Form) -> None:
     """Make an operator known, with what holds for it whatever it may join."""
     space.add(form)
     space.placed[form.name].alone = tiles_alone(space, form)
-    if runs_on_host(space.graph, space.target, form.node):
-        space.on_host.add(form.name)
 
 
 def judge(space: Space, merge: Merge) -> Verdict:
@@ -121,31 +114,9 @@ def _boundary(space: Space, merge: Merge) -> Verdict | None:
     sealed = [group.sealed for group in merge.groups]
     if merge.form.node.kind is Kind.COMM or Code.COMMUNICATION in sealed:
         return _verdict(merge, Code.COMMUNICATION, "communication between devices is always a boundary")
-    if Code.OPAQUE in sealed or merge.form.name in space.on_host:
+    if Code.OPAQUE in sealed or space.on_host(merge.form.node):
         return _verdict(merge, Code.OPAQUE, f"an operator that {space.target.name} does not compile runs on the host")
     return None
-
-
-def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
-    """Whether the target has no way to compute it."""
-    kind = node.kind
-    return (
-        kind in HOST_KINDS
-        or (kind is Kind.ELEMENTWISE and target.lacks(node.op))
-        or (kind is not Kind.COMM and target.unit_for(kind) is None)
-        or (kind is Kind.CONTRACT and _too_deep(graph, target, node))
-        or (len(target.dtypes) < len(DType) and not _types(graph, node).issubset(target.dtypes))
-    )
-
-
-def _types(graph: Graph, node: Node) -> set[DType]:
-    return {node.output.dtype, *[graph.values[name].dtype for name in node.inputs]}
-
-
-def _too_deep(graph: Graph, target: Target, node: Node) -> bool:
-    """A matrix unit of its own folds one axis; sums over several need one that shares its memory with the vector
-    unit."""
-    return target.unit_for(node.kind) is not target.vector and len(regions(graph, node)[0].reduced) > 1
 
 
 def _slots(space: Space, merge: Merge) -> Verdict | None:

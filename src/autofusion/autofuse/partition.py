@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from autofusion.autofuse.alike import joins_alike
 from autofusion.autofuse.cost import group_us
 from autofusion.autofuse.forms import Form, Forms
-from autofusion.autofuse.legality import Group, Merge, admit, agreed, effects, judge, peak_bytes, runs_on_host
-from autofusion.autofuse.space import Space
+from autofusion.autofuse.legality import Group, Merge, admit, agreed, effects, judge, peak_bytes
+from autofusion.autofuse.space import Space, runs_on_host
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
@@ -62,15 +62,17 @@ class Walk:
         """Place one operator."""
         form = self.forms.of(node)
         producers = self._producer_groups(form)
-        if len(producers) == 1:
-            (group,) = producers
+        candidates = self._candidates(producers)
+        if candidates and len(candidates[0]) == 1:
+            (group,) = candidates[0]
             before = group.name
             if joins_alike(self.space, group, form):
                 self.group_of[node.name] = group
                 self.verdicts.append(agreed(before, form))
+                self._depend(group, producers)
                 return
         admit(self.space, form)
-        for groups in self._candidates(producers):
+        for groups in candidates:
             merge = Merge(groups, form)
             verdict = judge(self.space, merge)
             self.verdicts.append(verdict)
@@ -88,8 +90,8 @@ class Walk:
 
     def _candidates(self, producers: list[Group]) -> list[tuple[Group, ...]]:
         """Sets of groups to try, best first: all of the greatest level, then any one that nothing depends on yet."""
-        if not producers:
-            return []
+        if len(producers) < 2:
+            return [(group,) for group in producers]
         top = max(g.level for g in producers)
         highest = tuple(g for g in producers if g.level == top)
         result = [highest]
@@ -111,10 +113,14 @@ class Walk:
         keep.microseconds, keep.parallel, keep.steady = merge.microseconds, merge.parallel, merge.steady
         self.group_of[node.name] = keep
         keep.level = max(g.level for g in groups)
-        for group in producers:
-            if group not in groups:
-                group.has_dependents = True
-                keep.level = max(keep.level, group.level + 1)
+        self._depend(keep, [g for g in producers if g not in groups])
+
+    def _depend(self, group: Group, producers: list[Group]) -> None:
+        """A group that reads others is of a greater level than they are."""
+        for producer in producers:
+            if producer is not group:
+                producer.has_dependents = True
+                group.level = max(group.level, producer.level + 1)
 
     def _absorb(self, keep: Group, group: Group) -> None:
         keep.nodes += group.nodes
@@ -144,7 +150,7 @@ class Walk:
         group.peak = peak_bytes(self.space, group.nodes)
         if form.node.kind is Kind.COMM:
             group.sealed = Code.COMMUNICATION
-        elif form.name in self.space.on_host:
+        elif self.space.on_host(form.node):
             group.sealed = Code.OPAQUE
         for producer in producers:
             producer.has_dependents = True
@@ -154,13 +160,16 @@ class Walk:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """The walk makes much and drops nothing: cycle collections in it only scan all of that, again and again."""
+    """The walk makes much and drops nothing: cycle collections in it only scan all of that, again and again. What it
+    has made counts as old afterwards, so that the next collection of young objects does not scan it either."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collecting:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 

@@ -10,13 +10,17 @@ from typing import NamedTuple, TypeAlias
 from autofusion.autofuse.axes import PARALLEL, AxisSets, Use
 from autofusion.autofuse.forms import Form, Forms, plain_axis
 from autofusion.dims import Dim, Expr, symbols
-from autofusion.graph.index import Operand, Region
+from autofusion.dtypes import DType
+from autofusion.graph.index import Operand, Region, regions
 from autofusion.graph.ir import Graph, Node
 from autofusion.kinds import Kind
 from autofusion.ops.library import LIBRARY, LibraryKernel
 from autofusion.target import GM, Target
 
 Shares: TypeAlias = dict[frozenset[int], tuple[float, float]]  # (elementwise operations, multiply-adds) by axes
+
+
+HOST_KINDS = (Kind.OPAQUE, Kind.SCATTER)
 
 
 class Tile(NamedTuple):
@@ -49,11 +53,20 @@ class Space:
         self.axes = AxisSets()
         self.least_bytes = target.lane_bytes
         self.placed: dict[str, Placed] = {}  # by the name of the compute node
-        self.on_host: set[str] = set()  # compute nodes that the target has no way to compute
+        self._on_host: dict[int, bool] = {}  # by a row's identity: whether the target lacks it, whatever its operands
         self.readers: dict[tuple[str, int], int] = {}  # per dimension of a value from outside: the first axis there
         self.writes = {o.name: o.writes for o in graph.outputs if o.writes is not None}
         self.written = frozenset(self.writes.values())
         self._routes: dict[tuple[Kind, Kind], str | None] = {}
+
+    def on_host(self, node: Node) -> bool:
+        """Whether the target has no way to compute a node."""
+        if node.kind is Kind.CONTRACT or len(self.target.dtypes) < len(DType):
+            return runs_on_host(self.graph, self.target, node)
+        row = id(node.row)
+        if row not in self._on_host:
+            self._on_host[row] = runs_on_host(self.graph, self.target, node)
+        return self._on_host[row]
 
     def library(self, node: Node) -> LibraryKernel | None:
         """The hand-tuned kernel that a contraction is computed by; None for generated code."""
@@ -77,7 +90,7 @@ class Space:
             for axis in axes:
                 self.axes.flag(axis, Use.CONTRACTED)
         value = Tile(name, node.output.dtype.compute.size, axes)
-        self.placed[name] = Placed(value, outputs, local, list(self._loaded(form, local)))
+        self.placed[name] = Placed(value, outputs, local, list(self.loaded(form, local)))
 
     def adopt(self, form: Form, known: Placed) -> None:
         """Know a node by axes that its producers have already."""
@@ -85,7 +98,7 @@ class Space:
         for axis in known.local[0].values():
             self.axes.enrol(axis, form.name)
 
-    def _loaded(self, form: Form, locals_: list[dict[str, int]]) -> Iterator[Tile]:
+    def loaded(self, form: Form, locals_: list[dict[str, int]]) -> Iterator[Tile]:
         """Operands that a tile copies in when they come from outside: not literals, gathered tables or the blocks of a
         contraction."""
         if form.node.kind is Kind.CONTRACT:
@@ -234,3 +247,25 @@ class Space:
 def _names(index: Expr) -> Iterable[str]:
     plain = plain_axis(index)
     return symbols(index) if plain is None else (plain,)
+
+
+def runs_on_host(graph: Graph, target: Target, node: Node) -> bool:
+    """Whether the target has no way to compute it."""
+    kind = node.kind
+    return (
+        kind in HOST_KINDS
+        or (kind is Kind.ELEMENTWISE and target.lacks(node.op))
+        or (kind is not Kind.COMM and target.unit_for(kind) is None)
+        or (kind is Kind.CONTRACT and _too_deep(graph, target, node))
+        or (len(target.dtypes) < len(DType) and not _types(graph, node).issubset(target.dtypes))
+    )
+
+
+def _types(graph: Graph, node: Node) -> set[DType]:
+    return {node.output.dtype, *[graph.values[name].dtype for name in node.inputs]}
+
+
+def _too_deep(graph: Graph, target: Target, node: Node) -> bool:
+    """A matrix unit of its own folds one axis; sums over several need one that shares its memory with the vector
+    unit."""
+    return target.unit_for(node.kind) is not target.vector and len(regions(graph, node)[0].reduced) > 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Code(StrEnum):
@@ -26,8 +26,7 @@ class Code(StrEnum):
         return self is Code.FUSED
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The answer for a producer (or its group) and a consumer, with the numbers that decided."""
 
     code: Code

@@ -56,7 +56,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
         data = asdict(self)
-        data["verdicts"] = [asdict(v) | {"code": v.code.value, "numbers": dict(v.numbers)} for v in self.verdicts]
+        data["verdicts"] = [v._asdict() | {"code": v.code.value, "numbers": dict(v.numbers)} for v in self.verdicts]
         return data
 
     def __str__(self) -> str:
