@@ -18,7 +18,7 @@ from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError, FormatError, TargetError
 from autofusion.graph import ir as graph_ir
 from autofusion.graph.ir import Graph
-from autofusion.jit import pipeline
+from autofusion.jit import ascend, pipeline
 from autofusion.jit.explain import Explanation, explain
 from autofusion.jit.pipeline import Compilation, Numerics, Options
 from autofusion.ops import TABLE, Kind, Op
@@ -174,12 +174,24 @@ def compile_graph(
     fuse: bool = True,
     progress: pipeline.Progress | None = None,
 ) -> Compiled:
-    """Compile a graph for this machine's CPU. Raises TargetError for a target that cannot run here."""
-    chosen = find_target(target)
-    if chosen.family != "cpu" or chosen.name != find_target("cpu").name:
-        raise TargetError(f"target {chosen.name} cannot run on this machine; its stages can be emitted")
+    """Compile a graph for this machine's CPU, or for an Ascend chip, whose kernels run on the AI Core model. Raises
+    TargetError for a target that cannot run here."""
+    chosen = runnable(target)
+    if chosen.family == "ascend":
+        lowered = ascend.lower(graph, chosen, _options(numerics, fuse))
+        return Compiled(lowered.graph, ascend.load(lowered), lowered)
     compilation = pipeline.compile_graph(graph, chosen, _options(numerics, fuse), progress)
     return Compiled(compilation.graph, pipeline.load(compilation), compilation)
+
+
+def runnable(target: str | Target) -> Target:
+    """The target, where it is this machine's CPU or has a model. Raises TargetError."""
+    chosen = find_target(target)
+    if chosen.family == "ascend":
+        return chosen
+    if chosen.family != "cpu" or chosen.name != find_target("cpu").name:
+        raise TargetError(f"target {chosen.name} cannot run on this machine; its stages can be emitted")
+    return chosen
 
 
 def lower_graph(
@@ -191,6 +203,8 @@ def lower_graph(
     """
     chosen = find_target(target)
     options = _options(numerics, fuse)
+    if chosen.family == "ascend":
+        return ascend.lower(graph, chosen, options)
     if chosen.family == "cpu":
         options.cpu = "host" if chosen == find_target("cpu") else _cpu_name(target)
     return pipeline.lower_graph(graph, chosen, options)
@@ -214,9 +228,9 @@ def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str =
             compilation.graph, compilation.partition, compilation.groups, compilation.codes
         )
     elif stage in ("llvm", "asm"):
-        raise TargetError(
-            f"target {compilation.target.name}: no code is generated for it yet; its stages end at the plan"
-        )
+        raise TargetError(f"target {compilation.target.name}: its code is Ascend C, stage source")
+    elif stage == "source":
+        return "\n".join(source.text for source in ascend.sources(compilation))
     return pipeline.assembly(compilation) if stage == "asm" else dict(pipeline.stages(compilation))[stage]
 
 

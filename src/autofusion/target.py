@@ -182,10 +182,10 @@ def cpu(
     )
 
 
-_FIXPIPE = ("cast", "relu", "maximum")
+_FIXPIPE = ("relu", "cast")  # in this order; that relu drops NaN is assumed
 
 
-def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...]) -> Target:
+def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tuple[CopyPath, ...]) -> Target:
     return Target(
         name,
         "ascend",
@@ -205,12 +205,15 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...
             Space("L0A", 64 * 1024, 512),
             Space("L0B", 64 * 1024, 512),
             Space("L0C", l0c, 64),
+            Space("BT", bias_table, 64),
             CopyPath(GM, "UB", "vector"),
             CopyPath("UB", GM, "vector"),
             CopyPath("UB", "UB", "vector"),
             CopyPath(GM, "L1", "cube"),
             CopyPath("L1", "L0A", "cube"),
             CopyPath("L1", "L0B", "cube"),
+            CopyPath("L1", "BT", "cube"),
+            CopyPath("BT", "L0C", "cube"),
             CopyPath("L0C", GM, "cube", _FIXPIPE),
             CopyPath("L0C", "L1", "cube", _FIXPIPE),
             *paths,
@@ -221,12 +224,13 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, paths: tuple[CopyPath, ...
 
 
 # 20 to 25 cores by model: 20 assumed. UB: 192 KB less what the framework reserves.
-ASCEND_910B = _ascend("ascend910b", 20, 188_160, 128 * 1024, ())
+ASCEND_910B = _ascend("ascend910b", 20, 188_160, 128 * 1024, 1024, ())
 # Cores and bandwidth assumed. The direct paths between the cube's results and the vector unit are this chip's own.
 ASCEND_950 = _ascend(
     "ascend950",
     32,
     248 * 1024,
     256 * 1024,
+    4096,
     (CopyPath("L0C", "UB", "cube", _FIXPIPE), CopyPath("UB", "L1", "vector")),
 )

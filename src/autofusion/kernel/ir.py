@@ -87,14 +87,16 @@ class Map:
     axes: tuple[Axis, ...]
 
 
-@ir("copy {target} <- {source} over {axes}")
+@ir("copy {target} <- {source} over {axes}[[ through={through}]]")
 @dataclass(frozen=True)
 class Copy:
-    """Move elements, changing nothing but their type to the target's."""
+    """Move elements, changing nothing but their type to the target's. `through`: elementwise ops that the copy path does
+    on the way, in order."""
 
     target: Access
     source: Operand
     axes: tuple[Axis, ...]
+    through: tuple[str, ...] = ()
 
 
 @ir("fold {target}:{dtype} = {fold} {operand} over {axes} reduce {reduced}[[ accumulate={accumulate}]]")

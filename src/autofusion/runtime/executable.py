@@ -113,7 +113,7 @@ class Executable:
         for storage in self._made:
             values[storage.name] = self._storage(storage, sizes, workspace)
         try:
-            self._run(values, sizes, workers or self.workers)
+            self._run(values, sizes, workers or self.workers, workspace)
         finally:
             with self._lock:
                 self._spare.append(workspace)
@@ -123,7 +123,7 @@ class Executable:
             self.counts.calls += 1
         return [values[output.name] for output in self.graph.outputs]
 
-    def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int) -> None:
+    def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int, workspace: Array) -> None:
         symbols = np.array([sizes[name] for name in self.plan.symbols], np.int64)
         addresses = [values[name].__array_interface__["data"][0] for name in self.slots]
         pointers = np.array(addresses + self._checks, np.uint64)
@@ -183,10 +183,14 @@ class Executable:
         return np.empty(size + PAGE, np.uint8)
 
     @staticmethod
-    def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
+    def _start(workspace: Array) -> int:
+        """Where storages begin: at a page."""
+        return -int(workspace.__array_interface__["data"][0]) % PAGE
+
+    def _storage(self, storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
         shape: Any = tuple([int(evaluate(d, sizes)) for d in storage.shape]) if sizes else storage.shape
         if storage.place is Place.RESULT:
             return np.empty(shape, storage.dtype.numpy)
-        start = -workspace.__array_interface__["data"][0] % PAGE + int(evaluate(storage.offset, sizes))
+        start = self._start(workspace) + int(evaluate(storage.offset, sizes))
         count = math.prod(shape) * storage.dtype.size
         return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)

@@ -9,7 +9,7 @@ unit of their own, each step has two bodies, and the results go through a ring.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from autofusion import dims
 from autofusion.dims import Dim, Expr, ceildiv, minimum, range_of, substitute, symbols
@@ -55,6 +55,19 @@ class _Block:
     loaded: dict[tuple[Any, ...], Access] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Drain:
+    """How a contraction's result leaves for global memory: the first value of its accumulator, ops on the way, and
+    where to."""
+
+    bias: Access | None
+    through: tuple[str, ...]
+    target: Access
+
+
+BIAS = "BT"  # the space that accumulators can start from
+
+
 class _Builder:
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
         self.kernel = kernel
@@ -72,6 +85,7 @@ class _Builder:
         self.buffers: dict[str, Buffer] = {}
         self.rings: list[Ring] = []
         self.values: dict[str, str] = {}
+        self.drain = self._drained() if self.divided else None
 
     def _legal_outer(self) -> dict[str, int]:
         """The schedule's outer axes, in the results' order."""
@@ -93,12 +107,67 @@ class _Builder:
     def run(self) -> Program:
         if self.schedule.parts > 1 and self.stream and not self.divided:
             return Program(self.target.name, self._split())
-        tile = self._tile_body(self.vector, self._vector_lines)
-        bodies = [Body(self.vector.name, (tile,))] if tile else []
+        bodies = [] if self.drain else [Body(self.vector.name, (self._tile_body(self.vector, self._vector_lines),))]
         if self.divided:
             bodies.insert(0, Body(self.cube.name, (self._tile_body(self.cube, self._cube_lines),)))
         step = Step((*self.rings, *bodies))
         return Program(self.target.name, (*self.kernel.params, *self.buffers.values(), step))
+
+    def _drained(self) -> _Drain | None:
+        """What follows the only contraction, where all of it happens on the way out: a row bias as the accumulator's
+        first value, and then what the path from the results to global memory performs. None where there is more."""
+        if len(self.analysis.contractions) != 1 or self.stream:
+            return None
+        (statement,) = self.analysis.contractions
+        path = self.target.paths.get((self.cube.result, GM))
+        if path is None:
+            return None
+        value, bias, through = statement.target, None, []  # type: Access, Access | None, list[str]
+        leaves = statement.dtype
+        for line in self.kernel.statements:
+            if line is statement:
+                continue
+            reads = [o for o in operands_of(line) if isinstance(o, Access) and o.name == value.name]
+            if len(reads) != 1 or reads[0] != value or self._readers(value.name) != 1:
+                return None
+            if isinstance(line, Copy):
+                fits = line.target.name in self.params and self.params[line.target.name].dtype is leaves
+                return _Drain(bias, tuple(through), line.target) if fits else None
+            found = None if leaves is not statement.dtype else self._way(line, value, statement)
+            if isinstance(found, Access):
+                if bias is not None or through or self.target.route(GM, BIAS) is None:
+                    return None
+                bias = found
+            elif found == "cast" and found in path.performs:
+                leaves = cast(Map, line).dtype  # by the type of what it is copied to
+            elif found in path.performs and not through:
+                through.append(found)
+            elif found != "":
+                return None
+            value = line.target
+        return None
+
+    def _readers(self, name: str) -> int:
+        return sum(isinstance(o, Access) and o.name == name for s in self.kernel.statements for o in operands_of(s))
+
+    def _way(self, line: Statement, value: Access, made: Contract) -> Access | str | None:
+        """What a map does to a result, as the copy path names it; a row bias as its operand; "" for nothing."""
+        if not isinstance(line, Map) or line.target.index != value.index:
+            return None
+        others = [o for o in line.operands if o != value]
+        if line.op == "cast":
+            if line.dtype is made.dtype:
+                return ""
+            return "cast" if made.dtype is DType.FLOAT32 and line.dtype.is_reduced else None
+        if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is made.dtype:
+            return "relu"
+        if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is made.dtype:
+            (other,) = others
+            columns = {str(i) for i in made.target.index[-1:]}
+            types = (made.dtype, self.params[other.name].dtype) if other.name in self.params else ()
+            if types and types[1] in (made.dtype, DType.FLOAT16) and {n for i in other.index for n in symbols(i)} == columns:
+                return other
+        return None
 
     # -- loops over tiles --------------------------------------------------------------------------------------------
     def _tile_body(self, unit: Unit, fill: Any) -> Parallel:
@@ -585,14 +654,18 @@ class _Builder:
         return known
 
     def _compute_block(self, statement: Contract, sizes: dict[str, int], block: _Block) -> None:
-        ring = self._ring(statement, sizes)
-        result = self.buffer(statement.dtype, ring.shape, self.cube.result)
+        shape = tuple(sizes.get(str(i), 1) for i in statement.target.index)
+        result = self.buffer(statement.dtype, shape, self.cube.result)
+        ring = self._ring(statement, sizes) if self.drain is None else None
         target = Access(result, statement.target.index)
         axes = self._inside(statement, sizes)
-        block.lines.append(Copy(target, Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0), axes))
         depth = self.schedule.block[2]
         inner, reduced = block, statement.reduced
         shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        first: Operand = Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0)
+        if self.drain is not None and self.drain.bias is not None:
+            first = self._block_operand(statement, self.drain.bias, BIAS, sizes, shift, block)
+        block.lines.append(Copy(target, first, axes))
         if reduced:
             inner = self._deepened(reduced[0], _within(depth, reduced[0]))
         operands = []
@@ -606,7 +679,15 @@ class _Builder:
         inner.lines.append(line)
         if reduced:
             block.lines.append(Loop(f"{reduced[0].name}_t", 0, reduced[0].extent, size, tuple(inner.lines)))
-        block.lines.append(Put(ring.name, result))
+        if ring is not None:
+            block.lines.append(Put(ring.name, result))
+            return
+        assert self.drain is not None
+        moved = dict(shift)
+        for name in self.outer:
+            moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
+        goal = Access(self.drain.target.name, tuple(substitute(i, moved) for i in self.drain.target.index))
+        block.lines.append(Copy(goal, target, axes, self.drain.through))
 
     def _depth_extent(self, axis: Axis, size: int) -> Dim:
         exact = isinstance(axis.extent, int) and axis.extent % size == 0

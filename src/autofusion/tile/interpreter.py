@@ -399,7 +399,10 @@ class _Machine:
 
     def copy(self, line: Copy, scalars: Mapping[str, int], core: _Core) -> None:
         grid = _Grid(line.axes, scalars)
-        self.write(line.target, grid, self.read(line.source, grid, core), core)
+        values = self.read(line.source, grid, core)
+        for op in line.through:
+            values = np.asarray(TABLE.get(op).reference(values))
+        self.write(line.target, grid, values, core)
         if isinstance(line.source, Access):
             source, target = self.spaces[line.source.name], self.spaces[line.target.name]
             counted = line.source.name if source == GM else line.target.name

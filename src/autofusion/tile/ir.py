@@ -277,6 +277,9 @@ def _rules(target: Target) -> tuple[Rule, ...]:
             path = target.paths.get((source, goal))
             if path is None or path.unit != body.unit:
                 return f"{target.name} has no copy path {source} -> {goal} on {body.unit}: {text.show(statement)}"
+            absent = [op for op in getattr(statement, "through", ()) if op not in path.performs]
+            if absent:
+                return f"{target.name}: the path {source} -> {goal} does not perform {absent[0]}"
         return None
 
     def operands_placed(root: Any, body: Any) -> str | None:

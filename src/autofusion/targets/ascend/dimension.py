@@ -1,0 +1,56 @@
+"""Dims as C++ expressions of `int64_t`."""
+
+from __future__ import annotations
+
+from autofusion.dims import Compound, Dim, Expr, Symbol, range_of, symbols, terms_of
+
+
+def cxx(dim: Dim) -> str:
+    """The expression; safe to stand next to any operator of its own or lower precedence in parentheses."""
+    if isinstance(dim, int):
+        return str(dim)
+    text = ""
+    for atoms, coefficient in sorted(terms_of(dim), key=lambda term: term[1] < 0):
+        factors = [_atom(atom) for atom in atoms]
+        if abs(coefficient) != 1 or not factors:
+            factors.append(str(abs(coefficient)))
+        sign = ("-" if coefficient < 0 else "") if not text else (" - " if coefficient < 0 else " + ")
+        text += sign + " * ".join(factors)
+    return text or "0"
+
+
+def enclosed(dim: Dim) -> str:
+    """The expression as one operand of anything."""
+    text = cxx(dim)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _atom(atom: Symbol | Compound) -> str:
+    if isinstance(atom, Symbol):
+        return atom.name
+    if atom.kind in ("min", "max"):
+        return f"{'Least' if atom.kind == 'min' else 'Greatest'}({cxx(atom.left)}, {cxx(atom.right)})"
+    if range_of(atom.left)[0] >= 0:
+        return f"({enclosed(atom.left)} {'/' if atom.kind == '//' else '%'} {enclosed(atom.right)})"
+    return f"{'FloorDivide' if atom.kind == '//' else 'FloorRemainder'}({cxx(atom.left)}, {cxx(atom.right)})"
+
+
+def coefficient_of(dim: Dim, axis: str) -> int | None:
+    """What multiplies an axis in a dim that is linear in it, 0 where it does not occur; None where it is not linear or
+    its factor is no constant."""
+    found = 0
+    for atoms, coefficient in terms_of(dim):
+        if atoms == (Symbol(axis),):
+            found += coefficient
+        elif any(axis in symbols(_alone(atom)) for atom in atoms):
+            return None
+    return found
+
+
+def _alone(atom: Symbol | Compound) -> Expr:
+    return Expr((((atom,), 1),))
+
+
+def divides(number: int, dim: Dim) -> bool:
+    """Whether the dim is a multiple of the number, whatever its symbols are."""
+    return all(coefficient % number == 0 for _, coefficient in terms_of(dim))

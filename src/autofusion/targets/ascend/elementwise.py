@@ -1,0 +1,129 @@
+"""The op table's elementwise primitives as tile instructions in float32: one line each.
+
+float16 and bfloat16 operands arrive converted, and the result is rounded when it is stored. `NATIVE` are instructions
+of the vector unit; the others are composed, the elementary functions from the same formulas as on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autofusion.targets.ascend.tiles import FLOAT, Tiles
+from autofusion.targets.cpu import vecmath
+from autofusion.targets.cpu.emit import V
+
+Emit = Callable[..., V]
+
+NATIVE = ("add", "sub", "mul", "div", "abs", "neg", "exp", "log", "sqrt", "floor", "ceil", "trunc", "round", "copy")
+
+
+def _op(opcode: str) -> Emit:
+    return lambda e, *x: e.op(opcode, *x)
+
+
+def _call(intrinsic: str) -> Emit:
+    return lambda e, *x: e.call(intrinsic, FLOAT, *x)
+
+
+def _compare(order: str) -> Emit:
+    return lambda e, a, b: e.cmp(f"fcmp {order}", a, b)
+
+
+def _extreme(name: str) -> Emit:
+    """Max and Min are not promised to keep NaN ("assumed": they drop it), so an unordered operand is put back."""
+
+    def emit(e: Tiles, a: V, b: V) -> V:
+        chosen = e._commuting(name, a, b)
+        for operand in (b, a):
+            if e.constant_of(operand) is None:
+                chosen = e.select(e.cmp("fcmp ord", operand, operand), chosen, operand)
+        return chosen
+
+    return emit
+
+
+def _log(e: Tiles, x: V) -> V:
+    return e.unary("Ln", x)
+
+
+def _math(name: str) -> Emit:
+    return lambda e, *x: vecmath.FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
+
+
+def _log2(e: Tiles, x: V) -> V:
+    return _math("log2")(e, x)
+
+
+FLOATS: dict[str, Emit] = {
+    "add": _op("fadd"),
+    "sub": _op("fsub"),
+    "mul": _op("fmul"),
+    "div": _op("fdiv"),
+    "neg": _op("fneg"),
+    "abs": _call("fabs"),
+    "copy": lambda e, x: x,
+    "maximum": _extreme("Max"),
+    "minimum": _extreme("Min"),
+    "eq": _compare("oeq"),
+    "ne": _compare("une"),
+    "lt": _compare("olt"),
+    "le": _compare("ole"),
+    "gt": _compare("ogt"),
+    "ge": _compare("oge"),
+    "where": lambda e, c, a, b: e.select(c, a, b),
+    "copysign": _call("copysign"),
+    "sqrt": _call("sqrt"),
+    "rsqrt": lambda e, x: e.op("fdiv", e.const(FLOAT, 1.0), e.call("sqrt", FLOAT, x)),
+    "floor": _call("floor"),
+    "ceil": _call("ceil"),
+    "trunc": _call("trunc"),
+    "round": _call("rint"),
+    "exp": lambda e, x: e.unary("Exp", x),
+    "log": _log,
+    "exp2": _math("exp2"),
+    "expm1": _math("expm1"),
+    "log2": _log2,
+    "log1p": _math("log1p"),
+    "tanh": _math("tanh"),
+    "sigmoid": _math("sigmoid"),
+    "erf": _math("erf"),
+    "sinh": _math("sinh"),
+    "cosh": _math("cosh"),
+    "asin": _math("asin"),
+    "acos": _math("acos"),
+    "atan": _math("atan"),
+    "atan2": _math("atan2"),
+}
+
+MASKS: dict[str, Emit] = {
+    "logical_and": _op("and"),
+    "logical_or": _op("or"),
+    "logical_xor": _op("xor"),
+    "logical_not": lambda e, x: e.negated(x),
+    "bitwise_and": _op("and"),
+    "bitwise_or": _op("or"),
+    "bitwise_xor": _op("xor"),
+    "bitwise_not": lambda e, x: e.negated(x),
+    "eq": lambda e, a, b: e.negated(e.op("xor", a, b)),
+    "ne": _op("xor"),
+    "maximum": _op("or"),
+    "minimum": _op("and"),
+    "add": _op("or"),
+    "mul": _op("and"),
+    "copy": lambda e, x: x,
+    "where": lambda e, c, a, b: e.select(c, a, b),
+}
+
+INTEGERS: dict[str, Emit] = {
+    "add": _op("add"),
+    "sub": _op("sub"),
+    "mul": _op("mul"),
+    "maximum": lambda e, a, b: e._commuting("Max", a, b),
+    "minimum": lambda e, a, b: e._commuting("Min", a, b),
+    "neg": lambda e, x: e._scalar("Muls", x, -1),
+    "bitwise_and": _op("and"),
+    "bitwise_or": _op("or"),
+    "bitwise_xor": _op("xor"),
+    "copy": lambda e, x: x,
+}
+

@@ -1,0 +1,25 @@
+// The element-wise instructions, one a line: name, operation, element types on 2201, on 3510 at both levels, further ones
+// on 3510 at level 2, cost against Add. Included inside namespace AscendC.
+AICORE_BINARY(Add, OpAdd, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Sub, OpSub, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Mul, OpMul, HalfFloatInt, Any16And32, Int64, 1)
+AICORE_BINARY(Max, OpMax, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Min, OpMin, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Div, OpDiv, HalfFloat, DivTypes, Int64, aicore::kTranscendental)
+AICORE_BINARY(And, OpAnd, Int16, Int16And32, Int8And64, 1)
+AICORE_BINARY(Or, OpOr, Int16, Int16And32, Int8And64, 1)
+
+AICORE_SCALAR_OP(Adds, OpAdd, HalfFloatInt, ScalarTypes, Int64)
+AICORE_SCALAR_OP(Muls, OpMul, HalfFloatInt, ScalarTypes, Int64)
+AICORE_SCALAR_OP(Maxs, OpMax, HalfFloatInt, ScalarTypes, Int64)
+AICORE_SCALAR_OP(Mins, OpMin, HalfFloatInt, ScalarTypes, Int64)
+AICORE_SCALAR_OP(LeakyRelu, OpLeakyRelu, HalfFloat, HalfFloat, None)
+
+AICORE_UNARY(Exp, OpExp, HalfFloat, HalfFloat, None, aicore::kTranscendental)
+AICORE_UNARY(Ln, OpLn, HalfFloat, HalfFloat, None, aicore::kTranscendental)
+AICORE_UNARY(Sqrt, OpSqrt, HalfFloat, HalfFloat, None, aicore::kTranscendental)
+AICORE_UNARY(Rsqrt, OpRsqrt, HalfFloat, HalfFloat, None, 1)
+AICORE_UNARY(Reciprocal, OpReciprocal, HalfFloat, HalfFloat, None, 1)
+AICORE_UNARY(Abs, OpAbs, HalfFloat, HalfFloat, None, 1)
+AICORE_UNARY(Relu, OpRelu, HalfFloatInt32, HalfFloatInt32, OnlyInt64, 1)
+AICORE_UNARY(Not, OpNot, Int16, Int16And32, None, 1)

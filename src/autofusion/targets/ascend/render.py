@@ -1,0 +1,518 @@
+"""A compilation's programs and plan as one Ascend C source: a class a kernel, one entry a launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+from autofusion import dims
+from autofusion.dims import Dim, substitute
+from autofusion.errors import TargetError
+from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
+from autofusion.superkernel.plan import Launch, Place as Kept
+from autofusion.superkernel.plan import Plan
+from autofusion.target import GM, Target
+from autofusion.targets.ascend import prelude
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
+from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded
+from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
+from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Step, statements
+
+QUEUES = ("VECIN", "VECOUT")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A distinct kernel: the class's name, its program, and a line on what it computes."""
+
+    name: str
+    program: Program
+    title: str
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One launch as Ascend C. `arguments`: storages by position; `workspace`: bytes, as a dim of the symbols;
+    `symbols`: the fields of the tiling data, in order; `blocks`: the most cores that have work."""
+
+    text: str
+    entry: str
+    arguments: tuple[str, ...]
+    symbols: tuple[str, ...]
+    workspace: Dim
+    blocks: int
+
+
+@dataclass
+class Budget:
+    """The unified buffer: bytes of the queues' tiles by (queue, level), and of the work area."""
+
+    tiles: dict[tuple[str, int], int] = field(default_factory=dict)
+    work: int = 0
+
+    def add(self, found: Layout) -> None:
+        for block in found.blocks.values():
+            for queue, size in zip(QUEUES, (block.load_bytes, block.store_bytes), strict=True):
+                if size:
+                    key = (queue, block.level)
+                    self.tiles[key] = max(self.tiles.get(key, 0), size)
+        self.work = max(self.work, found.work_bytes)
+
+    def bytes(self, needs: Needs, depth: int) -> int:
+        """In all; tiles inside loops have `depth` buffers."""
+        tiles = sum(size * (depth if level else 1) for (_, level), size in self.tiles.items())
+        return tiles + self.work + scratch(needs).size
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for reductions."""
+
+    masks: int
+    half: int
+    staged: int
+    reduction: int
+    size: int
+
+
+def scratch(needs: Needs) -> Scratch:
+    masks = needs.floats * CHUNK * 4
+    half = masks + needs.masks * rounded(CHUNK // 8)
+    staged = half + (CHUNK * 2 if needs.half else 0)
+    reduction = staged + (CHUNK * 4 if needs.staged else 0)
+    elements = 8 + rounded(-(-needs.reduce // 64), 8) + 8 if needs.reduce else 0
+    return Scratch(masks, half, staged, reduction, reduction + rounded(elements * 4))
+
+
+def onchip_bytes(program: Program) -> int:
+    """What a program takes of the unified buffer, single-buffered."""
+    return _written(Kernel("Probe", program, "", {})).budget.bytes(_written(Kernel("Probe", program, "", {})).needs, 1)
+
+
+@dataclass
+class _Written:
+    """A kernel's class, and what it asks of the unified buffer."""
+
+    lines: list[str]
+    budget: Budget
+    needs: Needs
+
+
+def _written(kernel: Kernel) -> _Written:
+    return _Class(kernel).run()
+
+
+class _Class:
+    """A kernel's class being written."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.program = kernel.program
+        self.layout = layout(self.program)
+        self.needs = Needs()
+        self.w = Writer()
+        onchip = [b.name for b in self.program.buffers.values() if b.space != GM]
+        self.vector = Vector(self.w, self.layout.places, onchip, self.needs)
+        self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
+
+    def run(self) -> _Written:
+        w = self.w
+        if self.kernel.title:
+            w.line(f"// {self.kernel.title}")
+        with w.block(f"class {self.kernel.name}", "};"):
+            w.depth -= 1
+            w.line("public:")
+            w.depth += 1
+            self._init()
+            for number, step in enumerate(self.program.steps):
+                w.line("")
+                self._step(number, step)
+            w.line("")
+            w.depth -= 1
+            w.line("private:")
+            w.depth += 1
+            self._members()
+        budget = Budget()
+        budget.add(self.layout)
+        return _Written(w.lines, budget, self.needs)
+
+    # -- members -----------------------------------------------------------------------------------------------------
+    def _init(self) -> None:
+        parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
+        with self.w.block(f"__aicore__ inline void Init(OnChip& chip{parameters}, const Tiling& tiling)"):
+            self.w.line("onchip = &chip;")
+            for tensor in self.tensors:
+                kind = ELEMENTS[tensor.dtype]
+                self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
+            for symbol in self.program.symbols:
+                self.w.line(f"{symbol} = tiling.{symbol};")
+
+    def _members(self) -> None:
+        self.w.line("OnChip* onchip;")
+        for tensor in self.tensors:
+            note = self.kernel.names.get(tensor.name, "")
+            shape = ", ".join(map(str, tensor.shape))
+            comment = f"  // {note} [{shape}]" if note else ""
+            self.w.line(f"GlobalTensor<{ELEMENTS[tensor.dtype]}> {tensor.name};{comment}")
+        for symbol in self.program.symbols:
+            self.w.line(f"int64_t {symbol};")
+
+    def _step(self, number: int, step: Step) -> None:
+        if len(step.bodies) != 1:
+            raise TargetError("contractions are not generated for this target yet")
+        (parallel,) = step.bodies[0].body
+        with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
+            self._declared(parallel)
+            with self.w.block(
+                f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"
+            ):
+                self._body(parallel.body)
+
+    def _declared(self, parallel: Parallel) -> None:
+        """Names for the work area's parts that a step uses."""
+        used = {n for s in statements(parallel.body) for n in self._touched(s)}
+        for name, offset in self.layout.work.items():
+            if name in used:
+                place = self.layout.places[name]
+                kind = ELEMENTS[place.dtype]
+                note = self.kernel.names.get(name.partition("_")[0], "")
+                comment = f"  // {note}" if note else ""
+                self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(onchip->work, {offset});{comment}")
+        self.w.line("SCRATCH")
+
+    @staticmethod
+    def _touched(statement: Any) -> set[str]:
+        return {access.name for access in accesses(statement)}
+
+    # -- bodies ------------------------------------------------------------------------------------------------------
+    def _body(self, body: Sequence[Any]) -> None:
+        block = self.layout.blocks[id(body)]
+        rest = []
+        for line in body:
+            if isinstance(line, Let):
+                self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
+            else:
+                rest.append(line)
+        loads = [s for s in rest if self._is_load(s)]
+        stores = [s for s in rest if self._is_store(s)]
+        if loads:
+            self._copy_in(block, loads)
+        if stores:
+            self._open_store(block)
+        for line in rest:
+            if isinstance(line, Loop):
+                head = f"for (int64_t {line.var} = {cxx(line.begin)}; {line.var} < {cxx(line.end)}; "
+                with self.w.block(head + (f"++{line.var})" if line.step == 1 else f"{line.var} += {line.step})")):
+                    self._body(line.body)
+            elif isinstance(line, Guard):
+                with self.w.block(f"if ({cxx(line.smaller)} <= {cxx(line.larger)})"):
+                    self._body(line.body)
+            elif line not in loads and line not in stores:
+                self._note(line)
+                self.vector.statement(line)
+        if stores:
+            self._copy_out(block, stores)
+        if loads:
+            self.w.line(f"onchip->load{block.level}.FreeTensor(in{block.level});")
+
+    def _note(self, line: Any) -> None:
+        note = self.kernel.names.get(line.target.name.partition("_")[0], "")
+        if note:
+            self.w.line(f"// {note}")
+
+    def _is_load(self, line: Any) -> bool:
+        return isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
+
+    def _is_store(self, line: Any) -> bool:
+        return isinstance(line, Copy) and self._in_gm(line.target.name)
+
+    def _in_gm(self, name: str) -> bool:
+        return any(name == tensor.name for tensor in self.tensors)
+
+    def _copy_in(self, block: Block, loads: Sequence[Copy]) -> None:
+        level = block.level
+        queue = f"onchip->load{level}"
+        self.w.line(f"LocalTensor<uint8_t> in{level} = {queue}.AllocTensor<uint8_t>();")
+        for line in loads:
+            name = line.target.name
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            declared = f"At<{kind}>(in{level}, {block.loads[name]})"
+            assert isinstance(line.source, Access)
+            self._transfer(line, line.source, line.target, declared, load=True)
+        self.w.line(f"{queue}.EnQue(in{level});")
+        self.w.line(f"in{level} = {queue}.DeQue<uint8_t>();")
+        for line in loads:
+            name = line.target.name
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(in{level}, {block.loads[name]});")
+
+    def _open_store(self, block: Block) -> None:
+        level = block.level
+        self.w.line(f"LocalTensor<uint8_t> out{level} = onchip->store{level}.AllocTensor<uint8_t>();")
+        for name, offset in block.stores.items():
+            if name not in self.layout.work:
+                kind = ELEMENTS[self.layout.places[name].dtype]
+                self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(out{level}, {offset});")
+
+    def _copy_out(self, block: Block, stores: Sequence[Copy]) -> None:
+        level = block.level
+        queue = f"onchip->store{level}"
+        for name, offset in block.stores.items():
+            if name in self.layout.work:
+                self._moved(name, level, offset)
+        self.w.line(f"{queue}.EnQue(out{level});")
+        self.w.line(f"out{level} = {queue}.DeQue<uint8_t>();")
+        for line in stores:
+            assert isinstance(line.source, Access)
+            name = line.source.name
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            tensor = f"At<{kind}>(out{level}, {block.stores[name]})"
+            self._transfer(line, line.target, line.source, tensor, load=False)
+        self.w.line(f"{queue}.FreeTensor(out{level});")
+
+    def _moved(self, name: str, level: int, offset: int) -> None:
+        """A value that lives longer than its store: copied to the store's tile, bit by bit."""
+        place = self.layout.places[name]
+        count = rounded(place.elements * place.dtype.size) // 2
+        goal = f"At<uint16_t>(out{level}, {offset})"
+        bits = f"{name}.ReinterpretCast<uint16_t>()"
+        self.w.line(f"Or({goal}, {bits}, {bits}, {count});")
+
+    def _transfer(self, line: Copy, outside: Access, inside: Access, tensor: str, load: bool) -> None:
+        """A copy between global memory and a queue tile, as rows."""
+        far, near = self.layout.places[outside.name], self.layout.places[inside.name]
+        far_address, near_address = far.address(outside.index), near.address(inside.index)
+        factors = {a.name: (coefficient_of(far_address, a.name), coefficient_of(near_address, a.name)) for a in line.axes}
+        inner = next((a for a in reversed(line.axes) if factors[a.name] == (1, 1)), None)
+        columns: Dim = 1 if inner is None else inner.extent
+        left = [a for a in line.axes if a is not inner]
+        lanes = near.lanes
+
+        def is_row(axis: Axis) -> bool:
+            away, here = factors[axis.name]
+            if away is None or here is None or away <= 0 or here <= 0 or here % lanes:
+                return False
+            return away >= (int(columns) if isinstance(columns, int) else near.elements)
+
+        row = next((a for a in reversed(left) if is_row(a)), None)
+        loops = [a for a in left if a is not row]
+        taken: dict[str, Dim] = {a.name: 0 for a in (inner, row) if a is not None}
+        far_start, near_start = substitute(far_address, taken), substitute(near_address, taken)
+        if not divides(lanes, near_start):
+            raise TargetError(f"{inside.name}: a copy starts inside a block of {BLOCK} bytes")
+        rows: Dim = 1 if row is None else row.extent
+        pitches = (columns, rounded_dim(columns, lanes)) if row is None else factors[row.name]
+        far_pitch, near_pitch = (pitch or 0 for pitch in pitches)
+        a, b = f"{tensor}[{cxx(near_start)}]", f"{far.name}[{cxx(far_start)}]"
+        with self.vector._loops(loops):
+            if load:
+                self.w.line(f"Load({a}, {b}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
+            else:
+                self.w.line(f"Store({b}, {a}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
+
+def rounded_dim(columns: Dim, lanes: int) -> Dim:
+    return rounded(columns, lanes) if isinstance(columns, int) else dims.ceildiv(columns, lanes) * lanes
+
+
+# -- the whole source ------------------------------------------------------------------------------------------------
+def identifier(name: str) -> str:
+    """A C++ name for a storage."""
+    text = re.sub(r"\W", "_", name)
+    return text if text and not text[0].isdigit() else f"v{text}"
+
+
+def unit_of(program: Program, step: Step, found: Layout) -> int:
+    """How many chunks belong together so that no two cores write one block; 0: all of them."""
+    (parallel,) = step.bodies[0].body
+    env: dict[str, Dim] = {}
+    units = [1]
+
+    def visit(body: Sequence[Any]) -> None:
+        for line in body:
+            if isinstance(line, Let):
+                env[line.name] = substitute(line.value, env)
+            elif isinstance(line, Loop):
+                if line.var == "t":
+                    env["t"] = line.begin
+                visit(line.body)
+            elif isinstance(line, Guard):
+                visit(line.body)
+            elif isinstance(line, Copy) and line.target.name in found.places and program.space_of(
+                line.target.name) == GM:
+                units.append(_unit(line, found, env, parallel.var))
+
+    visit(parallel.body)
+    if 0 in units:
+        return 0
+    total = 1
+    for unit in units:
+        total = total * unit // gcd(total, unit)
+    return total
+
+
+def _unit(line: Copy, found: Layout, env: Mapping[str, Dim], chunk: str) -> int:
+    place = found.places[line.target.name]
+    address = place.address(line.target.index)
+    inner = next((a.name for a in line.axes if coefficient_of(address, a.name) == 1), "")
+    starts = substitute(substitute(address, {inner: 0}) if inner else address, env)
+    if divides(place.lanes, starts):
+        return 1
+    first = substitute(starts, {a.name: 0 for a in line.axes})
+    factor = coefficient_of(first, chunk)
+    rest = substitute(first, {chunk: 0})
+    if factor is None or factor <= 0 or not divides(place.lanes, rest):
+        return 0
+    return place.lanes // gcd(place.lanes, factor)
+
+
+def render(
+    name: str,
+    plan: Plan,
+    launch: Launch,
+    kernels: Mapping[str, Kernel],
+    symbols: Mapping[str, str],
+    target: Target,
+) -> Source:
+    """The source of one launch. `symbols`: the graph's open dimensions -> their names in kernels."""
+    written = {key: _written(kernel) for key, kernel in kernels.items()}
+    used = {call.kernel for phase in launch.body for call in phase.body}
+    needs, budget = Needs(), Budget()
+    for key in used:
+        each = written[key]
+        needs.floats = max(needs.floats, each.needs.floats)
+        needs.masks = max(needs.masks, each.needs.masks)
+        needs.half |= each.needs.half
+        needs.staged |= each.needs.staged
+        needs.reduce = max(needs.reduce, each.needs.reduce)
+        for tile, size in each.budget.tiles.items():
+            budget.tiles[tile] = max(budget.tiles.get(tile, 0), size)
+        budget.work = max(budget.work, each.budget.work)
+    capacity = target.spaces["UB"].bytes
+    depth = 2 if budget.bytes(needs, 2) <= capacity else 1
+    if budget.bytes(needs, depth) > capacity:
+        raise TargetError(f"UB holds {capacity} bytes, the launch needs {budget.bytes(needs, depth)}")
+    entry = f"{identifier(name)}_launch"
+    body = Writer()
+    arguments, workspace, blocks = _entry(body, entry, plan, launch, kernels, symbols, target)
+    classes = []
+    for key in kernels:
+        if key in used:
+            classes.append("\n".join(_scratched(written[key].lines, needs, budget)))
+    text = "\n\n".join([_tiling(tuple(symbols.values())), _onchip(budget, needs, depth), *classes, "\n".join(body.lines)])
+    head = f"// {name} for {target.name}: {len(used)} kernels, one launch. Generated; not for editing."
+    helpers = prelude.functions(text)
+    return Source(
+        "\n\n".join([f"{head}\n{prelude.HEADER}", helpers, text]) + "\n",
+        entry, arguments, tuple(symbols.values()), workspace, blocks,
+    )
+
+
+def _tiling(symbols: Sequence[str]) -> str:
+    fields = "".join(f"    int64_t {symbol};\n" for symbol in symbols) or "    int64_t unused;\n"
+    return f"// The open dimensions of this launch.\nstruct Tiling {{\n{fields}}};"
+
+
+def _onchip(budget: Budget, needs: Needs, depth: int) -> str:
+    """The unified buffer's queues and work area, shared by all kernels of the launch."""
+    w = Writer()
+    w.line("// The unified buffer: tiles that are copied in and out, by the depth of their loop, and the work area.")
+    size = budget.work + scratch(needs).size
+    with w.block("struct OnChip", "};"):
+        for queue, level in sorted(budget.tiles):
+            kind = "load" if queue == "VECIN" else "store"
+            w.line(f"TQue<TPosition::{queue}, 1> {kind}{level};")
+        if size:
+            w.line("TBuf<TPosition::VECCALC> area;")
+            w.line("LocalTensor<uint8_t> work;")
+        with w.block("__aicore__ inline void Init(TPipe& pipe)"):
+            for (queue, level), tile in sorted(budget.tiles.items()):
+                kind = "load" if queue == "VECIN" else "store"
+                w.line(f"pipe.InitBuffer({kind}{level}, {depth if level else 1}, {tile});")
+            if size:
+                w.line(f"pipe.InitBuffer(area, {size});")
+                w.line("work = area.Get<uint8_t>();")
+                w.line(f"Duplicate(work.ReinterpretCast<float>(), 0.0f, {size // 4});  // whole vectors may be read")
+    return "\n".join(w.lines)
+
+
+def _scratched(lines: Sequence[str], needs: Needs, budget: Budget) -> list[str]:
+    """A class with its temporaries declared where they are used."""
+    result = []
+    for position, line in enumerate(lines):
+        if line.strip() != "SCRATCH":
+            result.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        end = next((n for n in range(position + 1, len(lines)) if lines[n].startswith(indent[:-4] + "}")), len(lines))
+        words = set(re.findall(r"\w+", "\n".join(lines[position:end])))
+        where = scratch(needs)
+        declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(needs.floats)]
+        declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(needs.masks)]
+        declared += [("h0", "half", where.half), ("s0", "float", where.staged), ("reduction", "float", where.reduction)]
+        for name, kind, offset in declared:
+            if name in words:
+                result.append(f"{indent}const LocalTensor<{kind}> {name} = At<{kind}>(onchip->work, {budget.work + offset});")
+    return result
+
+
+def _entry(
+    w: Writer,
+    entry: str,
+    plan: Plan,
+    launch: Launch,
+    kernels: Mapping[str, Kernel],
+    symbols: Mapping[str, str],
+    target: Target,
+) -> tuple[tuple[str, ...], Dim, int]:
+    names = [n for phase in launch.body for call in phase.body for n in call.arguments]
+    storages = {n: plan.storages[n] for n in dict.fromkeys(names)}
+    arguments = tuple(n for n, s in storages.items() if s.place is not Kept.WORKSPACE)
+    renamed: dict[str, Dim] = {old: dims.symbol(new) for old, new in symbols.items()}
+    places = {}
+    size = substitute(plan.workspace, renamed)
+    for phase in launch.body:
+        for call in phase.body:
+            program = kernels[call.kernel].program
+            found = layout(program)
+            for storage, buffer in zip(call.arguments[len(program.params) :], program.workspace, strict=True):
+                if storage not in places:
+                    place = found.places[buffer.name]
+                    places[storage] = size
+                    size = size + rounded(place.elements * place.dtype.size, 512)
+    for name, kept in storages.items():
+        if kept.place is Kept.WORKSPACE and name not in places:
+            places[name] = substitute(kept.offset, renamed)
+    parameters = [f"GM_ADDR {identifier(n)}Gm" for n in arguments]
+    if places:
+        parameters.append("GM_ADDR workspace")
+    address = {n: f"{identifier(n)}Gm" if n in arguments else f"workspace + {cxx(places[n])}" for n in storages}
+    phases = len(launch.body)
+    most = 1
+    cores = target.cores * 2  # two vector cores an AI core
+    with w.block(f'extern "C" __global__ __aicore__ void {entry}({", ".join([*parameters, "Tiling tiling"])})'):
+        w.line(f"KERNEL_TASK_TYPE_DEFAULT({'KERNEL_TYPE_MIX_AIV_1_0' if phases > 1 else 'KERNEL_TYPE_AIV_ONLY'});")
+        w.line("TPipe pipe;")
+        w.line("OnChip onchip;")
+        w.line("onchip.Init(pipe);")
+        w.line("const int64_t core = GetBlockIdx(), cores = GetBlockNum();")
+        for number, phase in enumerate(launch.body):
+            if number:
+                w.line("SyncAll();")
+            for call in phase.body:
+                kernel = kernels[call.kernel]
+                step = kernel.program.steps[call.step]
+                chunks = substitute(call.chunks, renamed)
+                unit = unit_of(kernel.program, step, layout(kernel.program))
+                most = max(most, cores if not isinstance(chunks, int) else -(-chunks // unit) if unit else 1)
+                with w.block("", "}"):
+                    share = cxx(chunks)
+                    w.line(f"const Share share({share}, {unit or f'Greatest({share}, 1)'}, core, cores);")
+                    w.line(f"{kernel.name} kernel;")
+                    given = "".join(f", {address[n]}" for n in call.arguments)
+                    w.line(f"kernel.Init(onchip{given}, tiling);")
+                    w.line(f"kernel.Step{call.step}(share.first, share.last);")
+    return (*arguments, *(("workspace",) if places else ())), size if places else 0, min(most, cores)

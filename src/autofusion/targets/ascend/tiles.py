@@ -1,0 +1,341 @@
+"""Straight-line arithmetic on tiles: the formulas of the vector math, as vector instructions over temporaries.
+
+A `Tiles` takes the place of the LLVM emitter, so `Lanes` and every function written in it serve both targets. Values
+are float32 or int32 tiles, or masks of one bit an element. Instructions are collected first; `listing` then gives them
+temporaries by last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from autofusion.errors import TargetError
+from autofusion.targets.cpu.emit import V, scalar_of
+
+TILE = 64  # the lanes that types are written with; every tile has as many elements as its statement says
+FLOAT, INT, MASK = f"<{TILE} x float>", f"<{TILE} x i32>", f"<{TILE} x i1>"
+ELEMENTS = {FLOAT: "float", INT: "int32_t", MASK: "uint8_t"}
+
+# How many of the elements an instruction handles: those asked for, or up to whole vector repeats (compares need that).
+COUNT, WHOLE = "n", "whole"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One vector instruction. `text` has `{d}` for its result and `{0}`, `{1}` … for its operands."""
+
+    result: V
+    text: str
+    operands: tuple[V, ...]
+
+
+class Tiles:
+    """Collects instructions. `fma`, `ldexp`, `half`: what no tile instruction does here."""
+
+    fma = ldexp = half = False
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self.constants: dict[str, float | int | bool] = {}
+        self.direct: dict[str, V] = {}  # values that lie in buffers, by reference: their type and the C++ of the tensor
+        self.known: dict[tuple[str, tuple[V, ...]], V] = {}
+
+    # -- values ------------------------------------------------------------------------------------------------------
+    def const(self, type_: str, value: float | int | bool) -> V:
+        ref = f"#{value!r}:{scalar_of(type_)}"
+        self.constants[ref] = value
+        return V(type_, ref)
+
+    def bits(self, type_: str, pattern: int) -> V:
+        width = int(scalar_of(type_)[1:])
+        pattern &= (1 << width) - 1
+        return self.const(type_, pattern - (1 << width) if pattern >> (width - 1) else pattern)
+
+    def buffer(self, type_: str, tensor: str) -> V:
+        """A tile in a buffer, read in place."""
+        ref = f"@{tensor}"
+        self.direct[ref] = V(type_, tensor)
+        return V(type_, ref)
+
+    def constant_of(self, value: V) -> float | int | bool | None:
+        return self.constants.get(value.ref)
+
+    def emit(self, type_: str, text: str, *operands: V) -> V:
+        """One instruction; the same one again gives the same value."""
+        key = (text + type_, operands)
+        if key not in self.known:
+            result = V(type_, f"%{len(self.instructions)}")
+            self.instructions.append(Instruction(result, text, operands))
+            self.known[key] = result
+        return self.known[key]
+
+    def settled(self, value: V) -> V:
+        """A constant as a tile; other values as they are."""
+        constant = self.constant_of(value)
+        if constant is None:
+            return value
+        if value.type == MASK:
+            zero = self.settled(self.const(FLOAT, 0.0))
+            return self._compare("EQ" if constant else "NE", zero, zero)
+        return self.emit(value.type, f"Duplicate({{d}}, {number(constant, value.type)}, {WHOLE})")
+
+    def own(self, value: V) -> V:
+        """The value in a temporary, where all lanes of whole repeats can be read."""
+        if value.ref in self.direct:
+            return self.emit(value.type, f"{'Muls' if value.type == FLOAT else 'Adds'}({{d}}, {{0}}, "
+                             f"{number(1.0, FLOAT) if value.type == FLOAT else number(0, INT)}, {COUNT})", value)
+        return self.settled(value)
+
+    # -- arithmetic --------------------------------------------------------------------------------------------------
+    def op(self, opcode: str, a: V, b: V | None = None) -> V:
+        if b is None:
+            assert opcode == "fneg", opcode
+            return self._scalar("Muls", a, -1.0)
+        if a.type == MASK:
+            return self._masks(opcode, a, b)
+        return getattr(self, f"_{opcode}")(a, b)  # type: ignore[no-any-return]
+
+    def _scalar(self, name: str, a: V, constant: float | int) -> V:
+        return self.emit(a.type, f"{name}({{d}}, {{0}}, {number(constant, a.type)}, {COUNT})", self.settled(a))
+
+    def _binary(self, name: str, a: V, b: V) -> V:
+        return self.emit(a.type, f"{name}({{d}}, {{0}}, {{1}}, {COUNT})", self.settled(a), self.settled(b))
+
+    def _commuting(self, name: str, a: V, b: V) -> V:
+        for constant, other in ((self.constant_of(b), a), (self.constant_of(a), b)):
+            if constant is not None:
+                return self._scalar(f"{name}s", other, constant)
+        return self._binary(name, a, b)
+
+    def _fadd(self, a: V, b: V) -> V:
+        return self._commuting("Add", a, b)
+
+    def _fmul(self, a: V, b: V) -> V:
+        return self._commuting("Mul", a, b)
+
+    def _fsub(self, a: V, b: V) -> V:
+        right, left = self.constant_of(b), self.constant_of(a)
+        if right is not None:
+            return self._scalar("Adds", a, -right)
+        if left is not None:
+            return self._scalar("Adds", self._scalar("Muls", b, -1.0), left)
+        return self._binary("Sub", a, b)
+
+    def _fdiv(self, a: V, b: V) -> V:
+        return self._binary("Div", a, b)
+
+    _add, _mul = _fadd, _fmul
+
+    def _sub(self, a: V, b: V) -> V:
+        right = self.constant_of(b)
+        if right is not None:
+            return self._scalar("Adds", a, -int(right))
+        return self._binary("Sub", a, b)
+
+    def _and(self, a: V, b: V) -> V:
+        return self._bitwise("And", a, b)
+
+    def _or(self, a: V, b: V) -> V:
+        return self._bitwise("Or", a, b)
+
+    def _bitwise(self, name: str, a: V, b: V) -> V:
+        """In 16-bit halves, which is what the instructions take."""
+        return self.emit(INT, f"{name}({{d}}, {{0}}, {{1}}, {COUNT} * 2)", self.settled(a), self.settled(b))
+
+    def _xor(self, a: V, b: V) -> V:
+        """a ^ b = (a | b) - (a & b)."""
+        return self._sub(self._or(a, b), self._and(a, b))
+
+    def _shift(self, name: str, view: str, a: V, b: V) -> V:
+        amount = self.constant_of(b)
+        assert amount is not None, "shifts are by constants"
+        cast = f".ReinterpretCast<{view}>()"
+        return self.emit(INT, f"{name}({{d}}{cast}, {{0}}{cast}, static_cast<{view}>({int(amount)}), {COUNT})", a)
+
+    def _shl(self, a: V, b: V) -> V:
+        return self._shift("ShiftLeft", "int32_t", a, b)
+
+    def _ashr(self, a: V, b: V) -> V:
+        return self._shift("ShiftRight", "int32_t", a, b)
+
+    def _lshr(self, a: V, b: V) -> V:
+        return self._shift("ShiftRight", "uint32_t", a, b)
+
+    # -- masks -------------------------------------------------------------------------------------------------------
+    def _masks(self, opcode: str, a: V, b: V) -> V:
+        a, b = self.settled(a), self.settled(b)
+        if opcode == "xor":
+            return self._masks("and", self._masks("or", a, b), self.negated(self._masks("and", a, b)))
+        name = {"and": "And", "or": "Or"}[opcode]
+        return self.emit(MASK, f"{name}({{d}}, {{0}}, {{1}}, {WHOLE} / 16)", a, b)
+
+    def negated(self, mask: V) -> V:
+        return self.emit(MASK, f"Not({{d}}, {{0}}, {WHOLE} / 16)", self.settled(mask))
+
+    def _compare(self, mode: str, a: V, b: V) -> V:
+        constant = self.constant_of(b)
+        if constant is not None:
+            text = f"CompareScalar({{d}}, {{0}}, {number(constant, FLOAT)}, CMPMODE::{mode}, {WHOLE})"
+            return self.emit(MASK, text, self.own(a))
+        return self.emit(MASK, f"Compare({{d}}, {{0}}, {{1}}, CMPMODE::{mode}, {WHOLE})", self.own(a), self.own(b))
+
+    def cmp(self, predicate: str, a: V, b: V) -> V:
+        kind, _, order = predicate.partition(" ")
+        if a.type == MASK:
+            constant = self.constant_of(b)
+            assert constant is not None
+            return a if bool(constant) == (order == "eq") else self.negated(a)
+        if self.constant_of(a) is not None and self.constant_of(b) is None:
+            mirrored = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+            plain = order[-2:]
+            return self.cmp(f"{kind} {order[:-2]}{mirrored.get(plain, plain)}", b, a)
+        if kind == "icmp":
+            return self._integers(order, a, b)
+        if order[0] == "o" and order != "ord":
+            return self._compare(order[1:].upper(), a, b)
+        if order in ("uno", "ord"):
+            ordered = self._compare("EQ", a, a)
+            if a != b and self.constant_of(b) is None:
+                ordered = self._masks("and", ordered, self._compare("EQ", b, b))
+            return ordered if order == "ord" else self.negated(ordered)
+        opposite = {"lt": "GE", "ge": "LT", "gt": "LE", "le": "GT", "ne": "EQ", "eq": "NE"}[order[1:]]
+        return self.negated(self._compare(opposite, a, b))
+
+    def _integers(self, order: str, a: V, b: V) -> V:
+        """By the difference, which does not overflow in the formulas that this is for."""
+        difference = a if self.constant_of(b) == 0 else self._sub(a, b)
+        zero = self.const(FLOAT, 0.0)
+        if order in ("eq", "ne"):
+            return self.cmp("fcmp oeq" if order == "eq" else "fcmp une", self.cast("sitofp", difference, FLOAT), zero)
+        return self.cmp(f"fcmp o{order[1:]}", self.cast("sitofp", difference, FLOAT), zero)
+
+    def select(self, condition: V, a: V, b: V) -> V:
+        chosen = self.constant_of(condition)
+        if chosen is not None:
+            return a if chosen else b
+        if a.type == MASK:
+            yes, no = self._masks("and", condition, a), self._masks("and", self.negated(condition), b)
+            return self._masks("or", yes, no)
+        view = "" if a.type == FLOAT else ".ReinterpretCast<float>()"
+        constant = self.constant_of(b)
+        if constant is not None and a.type == FLOAT:
+            mode = "VSEL_TENSOR_SCALAR_MODE"
+            text = f"Select({{d}}, {{0}}, {{1}}, {number(constant, FLOAT)}, SELMODE::{mode}, {COUNT})"
+            return self.emit(FLOAT, text, condition, self.settled(a))
+        mode = "VSEL_TENSOR_TENSOR_MODE"
+        text = f"Select({{d}}{view}, {{0}}, {{1}}{view}, {{2}}{view}, SELMODE::{mode}, {COUNT})"
+        return self.emit(a.type, text, condition, self.settled(a), self.settled(b))
+
+    # -- conversions and functions -----------------------------------------------------------------------------------
+    def cast(self, opcode: str, a: V, type_: str) -> V:
+        if a.type == type_:
+            return a
+        if opcode == "bitcast":
+            return V(type_, a.ref)  # the bits stay where they are
+        if opcode in ("sitofp", "uitofp") and a.type == INT:
+            return self.emit(FLOAT, f"Cast({{d}}, {{0}}, RoundMode::CAST_RINT, {COUNT})", self.settled(a))
+        if a.type == MASK and scalar_of(type_) == "float":
+            return self.select(a, self.const(FLOAT, 1.0), self.const(FLOAT, 0.0))
+        raise TargetError(f"no tile instruction for {opcode} from {scalar_of(a.type)} to {scalar_of(type_)}")
+
+    def rounded(self, a: V, mode: str) -> V:
+        """To a whole number, in the same type."""
+        return self.emit(FLOAT, f"Cast({{d}}, {{0}}, RoundMode::CAST_{mode}, {COUNT})", self.settled(a))
+
+    def call(self, intrinsic: str, result: str, *arguments: V, overload: Any = None) -> V:
+        functions: dict[str, Callable[..., V]] = {
+            "fabs": lambda a: self.emit(FLOAT, f"Abs({{d}}, {{0}}, {COUNT})", self.settled(a)),
+            "sqrt": lambda a: self.emit(FLOAT, f"Sqrt({{d}}, {{0}}, {COUNT})", self.settled(a)),
+            "copysign": self._copysign,
+            "floor": lambda a: self.rounded(a, "FLOOR"),
+            "ceil": lambda a: self.rounded(a, "CEIL"),
+            "trunc": lambda a: self.rounded(a, "TRUNC"),
+            "rint": lambda a: self.rounded(a, "RINT"),
+            "smin": lambda a, b: self._commuting("Min", a, b),
+        }
+        if intrinsic not in functions:
+            raise TargetError(f"no tile instruction for {intrinsic}")
+        return functions[intrinsic](*arguments)
+
+    def unary(self, name: str, a: V) -> V:
+        """A float32 instruction of one operand: Exp, Ln …"""
+        return self.emit(FLOAT, f"{name}({{d}}, {{0}}, {COUNT})", self.settled(a))
+
+    def _copysign(self, a: V, b: V) -> V:
+        magnitude = self._and(self.cast("bitcast", a, INT), self.bits(INT, 0x7FFFFFFF))
+        sign = self._and(self.cast("bitcast", b, INT), self.bits(INT, 0x80000000))
+        return self.cast("bitcast", self._or(magnitude, sign), FLOAT)
+
+    # -- temporaries -------------------------------------------------------------------------------------------------
+    def listing(self, result: V, into: str | None = None) -> tuple[list[str], str, int, int]:
+        """C++ lines that compute a value: (lines, the tensor that holds it, float temporaries, mask temporaries).
+
+        `into`: a float32 or int32 tensor that the last instruction may write instead of a temporary.
+        """
+        result = self.settled(result)
+        needed = self._needed(result)
+        last = {operand.ref: number for number, each in enumerate(needed) for operand in each.operands}
+        last[result.ref] = len(needed)
+        tensors = dict(self.direct)  # by reference: the type that the tensor is declared with, and its name
+        free: dict[bool, list[int]] = {False: [], True: []}
+        used = {False: 0, True: 0}
+        place: dict[str, tuple[bool, int]] = {}
+        lines = []
+        for number, each in enumerate(needed):
+            mask = each.result.type == MASK
+            dying = [o.ref for o in dict.fromkeys(each.operands) if o.ref in place and last[o.ref] == number]
+            reusable = "Gather" not in each.text and "Compare" not in each.text
+            for ref in dying if reusable else ():
+                kind, index = place[ref]
+                free[kind].append(index)
+            if into is not None and each.result.ref == result.ref:
+                tensors[each.result.ref] = V(result.type, into)
+            else:
+                pool = free[mask]
+                pool.sort()
+                index = pool.pop(0) if pool else used[mask]
+                used[mask] = max(used[mask], index + 1)
+                place[each.result.ref] = (mask, index)
+                tensors[each.result.ref] = V(MASK, f"m{index}") if mask else V(FLOAT, f"t{index}")
+            for ref in dying if not reusable else ():
+                kind, index = place[ref]
+                free[kind].append(index)
+            lines.append(self._line(each, tensors))
+        return lines, tensors[result.ref].ref, used[False], used[True]
+
+    def _needed(self, result: V) -> list[Instruction]:
+        wanted = {result.ref}
+        kept = []
+        for each in reversed(self.instructions):
+            if each.result.ref in wanted:
+                kept.append(each)
+                wanted |= {o.ref for o in each.operands}
+        return kept[::-1]
+
+    @staticmethod
+    def _line(each: Instruction, tensors: dict[str, V]) -> str:
+        bitwise = each.text.startswith(("And(", "Or(", "Not("))
+
+        def view(value: V) -> str:
+            declared, name = tensors[value.ref]
+            if bitwise:
+                return f"{name}.ReinterpretCast<uint16_t>()"
+            return name if declared == value.type else f"{name}.ReinterpretCast<{ELEMENTS[value.type]}>()"
+
+        return each.text.format(*map(view, each.operands), d=view(each.result)) + ";"
+
+
+def number(value: float | int | bool, type_: str) -> str:
+    """A constant as C++: exact, and of the type that the instruction wants."""
+    if type_ == INT:
+        return f"static_cast<int32_t>({int(value)})" if abs(int(value)) < 1 << 31 else "INT32_MIN"
+    value = float(value)
+    if value != value:
+        return "QUIET_NAN"
+    if value in (float("inf"), float("-inf")):
+        return "-INFINITE" if value < 0 else "INFINITE"
+    if value == int(value) and abs(value) < 1e6 and not (value == 0 and str(value).startswith("-")):
+        return f"{value:.1f}f"
+    return f"{value.hex()}f"

@@ -1,0 +1,548 @@
+"""Tile statements as Ascend C for the vector unit.
+
+Every statement becomes loops over its outer axes around vector instructions along one axis. An operand lies along that
+axis one of four ways: contiguous (read in place), the same for all elements (a block or a scalar, repeated), at a
+constant distance (gathered), or anyhow (the scalar unit does the statement element by element).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from autofusion import dims
+from autofusion.dims import Dim, Expr, substitute
+from autofusion.dtypes import DType
+from autofusion.errors import TargetError
+from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
+from autofusion.ops.folds import FOLDS
+from autofusion.targets.ascend import scalar
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
+from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
+from autofusion.targets.ascend.layout import Place
+from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles, number
+from autofusion.targets.cpu.emit import V
+
+CHUNK = 1024  # elements of a temporary
+ELEMENTS = {
+    DType.BOOL: "uint8_t",
+    DType.FLOAT16: "half",
+    DType.BFLOAT16: "bfloat16_t",
+    DType.FLOAT32: "float",
+    **{t: f"{t.value}_t" for t in DType if t.is_integer},
+}
+COMPUTED = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)  # what float32 tiles stand for
+UNIT = "e"  # the axis within a block of equal elements
+
+
+@dataclass
+class Needs:
+    """What a kernel's statements use beside its buffers: float and mask temporaries, and room for reductions."""
+
+    floats: int = 0
+    masks: int = 0
+    half: bool = False
+    staged: bool = False
+    reduce: int = 0  # elements of the longest fold's work area
+
+
+class Writer:
+    """C++ lines with indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text if text else "")
+
+    @contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        self.line(f"{head} {{".lstrip())
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line(tail)
+
+
+class Vector:
+    """Writes statements; `places` says where tensors lie, `named` what a canonical name was in the graph."""
+
+    def __init__(self, writer: Writer, places: Mapping[str, Place], onchip: Sequence[str], needs: Needs) -> None:
+        self.w = writer
+        self.places = places
+        self.onchip = frozenset(onchip)
+        self.needs = needs
+
+    # -- statements --------------------------------------------------------------------------------------------------
+    def statement(self, line: Any) -> None:
+        if isinstance(line, Copy):
+            self._map(line.target, self.places[line.target.name].dtype, "copy", (line.source,), line.axes)
+        elif isinstance(line, Map):
+            self._map(line.target, line.dtype, line.op, line.operands, line.axes)
+        elif isinstance(line, Fold):
+            self._fold(line)
+        elif isinstance(line, Scan):
+            self._scan(line)
+        elif isinstance(line, Gather):
+            self._by_element(line.axes, scalar.gather(self, line))
+        else:
+            raise TargetError(f"the vector unit has no {type(line).__name__}")
+
+    @contextmanager
+    def _loops(self, axes: Sequence[Axis]) -> Iterator[None]:
+        if not axes:
+            yield
+            return
+        first, *rest = axes
+        name = first.name
+        with self.w.block(f"for (int64_t {name} = 0; {name} < {cxx(first.extent)}; ++{name})"), self._loops(rest):
+            yield
+
+    def _by_element(self, axes: Sequence[Axis], lines: Sequence[str]) -> None:
+        """The scalar unit, element by element."""
+        with self._loops(axes):
+            for text in lines:
+                self.w.line(text)
+
+    # -- maps --------------------------------------------------------------------------------------------------------
+    def _map(self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], axes: Sequence[Axis]) -> None:
+        kind = self._kind(dtype, op, operands)
+        along = self._vector_axis(target, axes) if kind is not None else None
+        if kind is None or along is None or not self._addressable(operands, along):
+            self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
+            return
+        outer = [a for a in axes if a is not along]
+        place = self.places[target.name]
+        if along.name == UNIT:
+            count: Dim = place.lanes
+        else:
+            count = along.extent
+        kept, count = self._merged(target, operands, outer, along, count)
+        first: dict[str, Dim] = {a.name: 0 for a in outer if a not in kept}
+        target, operands = _at(target, first), [_at(o, first) if isinstance(o, Access) else o for o in operands]
+        with self._loops(kept):
+            self._row(target, dtype, op, operands, along, count, kind)
+
+    def _kind(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
+        """Which table computes it on tiles; None for the scalar unit."""
+        types = [self._dtype(o) for o in operands]
+        if op == "cast":
+            ok = all(t in (*COMPUTED, DType.INT32) for t in (dtype, *types))
+            integer = DType.INT32 in (dtype, *types)
+            return "cast" if ok and (not integer or types[0] in (DType.FLOAT32, DType.INT32, DType.BOOL)) else None
+        if all(t is DType.BOOL for t in types):
+            return "mask" if op in MASKS else None
+        if all(t in COMPUTED for t in (dtype, *types)):
+            return "float" if op in FLOATS else None
+        if all(t is DType.INT32 for t in (dtype, *types)):
+            return "integer" if op in INTEGERS else None
+        return None
+
+    def _dtype(self, operand: Operand) -> DType:
+        return operand.dtype if isinstance(operand, Literal) else self.places[operand.name].dtype
+
+    def _vector_axis(self, target: Access, axes: Sequence[Axis]) -> Axis | None:
+        """The axis along which the target is contiguous, or the lanes of a block where one element fills one."""
+        place = self.places[target.name]
+        address = place.address(target.index)
+        if place.spread:
+            return Axis(UNIT, place.lanes)
+        for axis in reversed(axes):
+            if coefficient_of(address, axis.name) == 1:
+                return axis
+        return None
+
+    def _addressable(self, operands: Sequence[Operand], along: Axis) -> bool:
+        for operand in operands:
+            if isinstance(operand, Literal):
+                if isinstance(operand.value, Expr) and coefficient_of(operand.value, along.name) is None:
+                    return False
+                continue
+            place = self.places[operand.name]
+            factor = coefficient_of(place.address(operand.index), along.name)
+            if factor is None or (factor not in (0, 1) and place.dtype.size not in (2, 4)):
+                return False
+            if factor == 1 and not self._aligned(place, operand, along) and place.dtype.size not in (2, 4):
+                return False
+        return True
+
+    def _aligned(self, place: Place, access: Access, along: Axis) -> bool:
+        """Whether a row starts at a block, whatever the other axes are."""
+        start = substitute(place.address(access.index), {along.name: 0})
+        return divides(place.lanes, start)
+
+    def _merged(
+        self, target: Access, operands: Sequence[Operand], outer: list[Axis], along: Axis, count: Dim
+    ) -> tuple[list[Axis], Dim]:
+        """Rows that lie behind each other in all tensors are one long row, padding included."""
+        reads = [o for o in operands if isinstance(o, Access)]
+        if any(isinstance(o, Literal) and isinstance(o.value, Expr) for o in operands):
+            return outer, count
+        accesses = [target, *reads]
+        while outer:
+            axis = outer[-1]
+            steps = []
+            for access in accesses:
+                place = self.places[access.name]
+                address = place.address(access.index)
+                contiguous = place.spread if along.name == UNIT else coefficient_of(address, along.name) == 1
+                steps.append(coefficient_of(address, axis.name) if contiguous else None)
+                if not self._aligned(place, access, along):
+                    steps.append(None)
+            (step,) = set(steps) if len(set(steps)) == 1 else (None,)
+            if step is None or step <= 0 or not isinstance(count, int) or not count <= step < count + 32:
+                return outer, count
+            if step != count and not all(self._padded(access.name, along, step) for access in accesses):
+                return outer, count
+            outer = outer[:-1]
+            total = axis.extent * step if not isinstance(axis.extent, int) else axis.extent * step
+            if not isinstance(total, int):
+                return outer, total
+            count = total
+        return outer, count
+
+    def _padded(self, name: str, along: Axis, step: int) -> bool:
+        """Whether the padding of a row may be read: no more than what a copy fills or a statement writes."""
+        place = self.places[name]
+        return along.name == UNIT or step - (int(along.extent) if isinstance(along.extent, int) else step) < place.lanes
+
+    def _row(
+        self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], along: Axis, count: Dim, kind: str
+    ) -> None:
+        """One row: the instructions, in chunks where temporaries are needed."""
+        place = self.places[target.name]
+        start = substitute(place.address(target.index), {along.name: 0})
+        aligned = divides(place.lanes, start)
+        probe = self._listing(target, dtype, op, operands, along, kind, "0", direct=aligned)
+        if aligned and not probe.chunked:
+            for text in self._with_count(probe.lines, cxx(count)):
+                self.w.line(text)
+            return
+        listed = self._listing(target, dtype, op, operands, along, kind, "j", direct=aligned)
+        self._use(listed)
+        total = cxx(count)
+        short = isinstance(count, int) and count <= CHUNK
+        if short:
+            with self.w.block("", "}"):
+                self.w.line("constexpr int64_t j = 0;")
+                self.w.line(f"constexpr int32_t n = {total};")
+                self._whole(listed)
+                self._lines(listed, target, along, start)
+            return
+        with self.w.block(f"for (int64_t j = 0; j < {total}; j += CHUNK)"):
+            self.w.line(f"const int32_t n = static_cast<int32_t>(Least(CHUNK, {total} - j));")
+            self._whole(listed)
+            self._lines(listed, target, along, start)
+
+    def _whole(self, listed: _Listed) -> None:
+        if any("whole" in text for text in listed.lines):
+            self.w.line("const int32_t whole = RoundUp(n, 64);")
+
+    @staticmethod
+    def _with_count(lines: Sequence[str], count: str) -> list[str]:
+        return [re.sub(r"\bn\b", count if count.isidentifier() or count.isdigit() else f"({count})", t) for t in lines]
+
+    def _lines(self, listed: _Listed, target: Access, along: Axis, start: Dim) -> None:
+        for text in listed.lines:
+            self.w.line(text)
+        if listed.scattered:
+            place = self.places[target.name]
+            address = f"{enclosed(start)} + j + k"
+            with self.w.block("for (int32_t k = 0; k < n; ++k)"):
+                self.w.line(f"{place.name}.SetValue({address}, {listed.result}.GetValue(k));")
+
+    def _use(self, listed: _Listed) -> None:
+        self.needs.floats = max(self.needs.floats, listed.floats)
+        self.needs.masks = max(self.needs.masks, listed.masks)
+        self.needs.half |= any("h0" in text for text in listed.lines)
+        self.needs.staged |= listed.result.startswith("s0")
+
+    def _listing(
+        self,
+        target: Access,
+        dtype: DType,
+        op: str,
+        operands: Sequence[Operand],
+        along: Axis,
+        kind: str,
+        offset: str,
+        direct: bool,
+    ) -> _Listed:
+        tiles = Tiles()
+        place = self.places[target.name]
+        values = [self._operand(tiles, o, along, kind, offset) for o in operands]
+        if kind == "cast":
+            value = self._cast(tiles, values[0], dtype)
+        else:
+            value = {"float": FLOATS, "mask": MASKS, "integer": INTEGERS}[kind][op](tiles, *values)
+        if value.type == MASK:
+            value = tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
+        start = substitute(place.address(target.index), {along.name: 0})
+        goal = f"{place.name}[{_sum(start, offset)}]"
+        matches = place.dtype is (DType.INT32 if value.type == INT else DType.FLOAT32)
+        if direct and matches:
+            if value.ref in tiles.direct or tiles.constant_of(value) is not None:
+                value = self._moved(tiles, value)
+            lines, result, floats, masks = tiles.listing(value, goal)
+            return _Listed(lines, result, floats, masks, False)
+        value = tiles.own(value)
+        lines, result, floats, masks = tiles.listing(value)
+        if not direct:
+            if not matches:
+                lines.append(self._stored(place.dtype, "s0", result))
+                floats = max(floats, 1)
+                return _Listed(lines, f"s0.ReinterpretCast<{ELEMENTS[place.dtype]}>()", floats, masks, True)
+            view = "" if value.type == FLOAT else ".ReinterpretCast<int32_t>()"
+            return _Listed(lines, f"{result}{view}", floats, masks, True)
+        lines.append(self._stored(place.dtype, goal, result))
+        return _Listed(lines, goal, floats, masks, False)
+
+    @staticmethod
+    def _moved(tiles: Tiles, value: V) -> V:
+        """A copy of a value: bit by bit for what is in a buffer."""
+        if tiles.constant_of(value) is not None:
+            kind = value.type
+            constant = tiles.constant_of(value)
+            assert constant is not None
+            return tiles.emit(kind, f"Duplicate({{d}}, {number(constant, kind)}, n)")
+        return tiles.emit(value.type, "Adds({d}, {0}, 0, n)", value) if value.type == INT else tiles.emit(
+            value.type, "Muls({d}, {0}, 1.0f, n)", value
+        )
+
+    def _stored(self, dtype: DType, goal: str, result: str) -> str:
+        """Convert a float32 tile to what the target holds."""
+        if dtype in (DType.FLOAT16, DType.BFLOAT16):
+            if goal == "s0":
+                goal = f"s0.ReinterpretCast<{ELEMENTS[dtype]}>()"
+            return f"Cast({goal}, {result}, RoundMode::CAST_RINT, n);"
+        if dtype is DType.BOOL:
+            goal = "s0.ReinterpretCast<uint8_t>()" if goal == "s0" else goal
+            return f"Cast(h0, {result}, RoundMode::CAST_NONE, n); Cast({goal}, h0, RoundMode::CAST_TRUNC, n);"
+        raise TargetError(f"no conversion of a tile to {dtype}")
+
+    def _cast(self, tiles: Tiles, value: V, dtype: DType) -> V:
+        """User-written conversions between float32, the reduced types, int32 and bool."""
+        if dtype is DType.BOOL:
+            if value.type == INT:
+                value = tiles.cast("sitofp", value, FLOAT)
+            return value if value.type == MASK else tiles.cmp("fcmp une", value, tiles.const(FLOAT, 0.0))
+        if dtype is DType.INT32:
+            if value.type == MASK:
+                value = tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
+            if value.type == INT:
+                return value
+            ordered = tiles.cmp("fcmp ord", value, value)
+            value = tiles.select(ordered, tiles.own(value), tiles.const(FLOAT, 0.0))
+            return tiles.emit(INT, "Cast({d}, {0}, RoundMode::CAST_TRUNC, n)", value)
+        if value.type == MASK:
+            return tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
+        if value.type == INT:
+            return tiles.cast("sitofp", value, FLOAT)
+        return value
+
+    # -- operands ----------------------------------------------------------------------------------------------------
+    def _operand(self, tiles: Tiles, operand: Operand, along: Axis, kind: str, offset: str) -> V:
+        if isinstance(operand, Literal):
+            return self._literal(tiles, operand, along, offset)
+        place = self.places[operand.name]
+        address = place.address(operand.index)
+        factor = coefficient_of(address, along.name)
+        start = substitute(address, {along.name: 0})
+        if place.spread and along.name == UNIT and divides(place.lanes, start):
+            factor = 1
+        if factor == 1 and (divides(place.lanes, start)):
+            return self._converted(tiles, place.dtype, f"{place.name}[{_sum(start, offset)}]")
+        if factor == 0:
+            return self._repeated(tiles, place, start)
+        assert factor is not None
+        return self._gathered(tiles, place, start, factor, offset)
+
+    def _converted(self, tiles: Tiles, dtype: DType, tensor: str) -> V:
+        """A contiguous row as a value of the tile arithmetic."""
+        if dtype is DType.FLOAT32:
+            return tiles.buffer(FLOAT, tensor)
+        if dtype is DType.INT32:
+            return tiles.buffer(INT, tensor)
+        if dtype is DType.BOOL:
+            wide = tiles.emit(FLOAT, f"Cast(h0, {tensor}, RoundMode::CAST_NONE, n); "
+                              "Cast({d}, h0, RoundMode::CAST_NONE, n)")
+            return tiles.cmp("fcmp une", wide, tiles.const(FLOAT, 0.0))
+        return tiles.emit(FLOAT, f"Cast({{d}}, {tensor}, RoundMode::CAST_NONE, n)")
+
+    def _repeated(self, tiles: Tiles, place: Place, start: Dim) -> V:
+        """One element, everywhere: from its block, or through the scalar unit."""
+        element = f"{place.name}.GetValue({cxx(start)})"
+        if place.dtype is DType.FLOAT32:
+            if place.spread and divides(place.lanes, start):
+                return tiles.emit(FLOAT, f"Spread({{d}}, {place.name}[{cxx(start)}], n)")
+            return tiles.emit(FLOAT, f"Duplicate({{d}}, {element}, whole)")
+        if place.dtype is DType.INT32:
+            return tiles.emit(INT, f"Duplicate({{d}}, {element}, whole)")
+        wide = tiles.emit(FLOAT, f"Duplicate({{d}}, {scalar.as_float(place.dtype, element)}, whole)")
+        return tiles.cmp("fcmp une", wide, tiles.const(FLOAT, 0.0)) if place.dtype is DType.BOOL else wide
+
+    def _gathered(self, tiles: Tiles, place: Place, start: Dim, factor: int, offset: str) -> V:
+        """Elements at a constant distance, by their byte offsets."""
+        size = place.dtype.size
+        first = f"static_cast<int32_t>(({_sum(start, '')}{'' if offset == '0' else f' + {factor} * {offset}'}) * {size})"
+        index = tiles.emit(INT, "CreateVecIndex({d}, static_cast<int32_t>(0), n)")
+        scaled = tiles.emit(INT, f"Muls({{d}}, {{0}}, static_cast<int32_t>({factor * size}), n)", index)
+        moved = tiles.emit(INT, f"Adds({{d}}, {{0}}, {first}, n)", scaled)
+        offsets = "{0}.ReinterpretCast<uint32_t>()"
+        if size == 4:
+            kind = INT if place.dtype is DType.INT32 else FLOAT
+            return tiles.emit(kind, f"Gather({{d}}, {place.name}, {offsets}, 0u, n)", moved)
+        narrow = f"h0.ReinterpretCast<{ELEMENTS[place.dtype]}>()"
+        return tiles.emit(
+            FLOAT,
+            f"Gather({narrow}, {place.name}, {offsets}, 0u, n); Cast({{d}}, {narrow}, RoundMode::CAST_NONE, n)",
+            moved,
+        )
+
+    def _literal(self, tiles: Tiles, operand: Literal, along: Axis, offset: str) -> V:
+        value, dtype = operand.value, operand.dtype
+        kind = INT if dtype is DType.INT32 else FLOAT
+        if not isinstance(value, Expr):
+            if dtype is DType.BOOL:
+                return tiles.const(MASK, bool(value))
+            return tiles.const(kind, int(value) if kind == INT else float(value))
+        factor = coefficient_of(value, along.name) or 0
+        start = substitute(value, {along.name: 0})
+        first = f"{_sum(start, '')}{'' if offset == '0' or not factor else f' + {factor} * {offset}'}"
+        if not factor:
+            whole = tiles.emit(INT, f"Duplicate({{d}}, static_cast<int32_t>({first}), whole)")
+        else:
+            index = tiles.emit(INT, "CreateVecIndex({d}, static_cast<int32_t>(0), n)")
+            scaled = index if factor == 1 else tiles.op("mul", index, tiles.const(INT, factor))
+            whole = tiles.emit(INT, f"Adds({{d}}, {{0}}, static_cast<int32_t>({first}), n)", scaled)
+        return whole if kind == INT else tiles.cast("sitofp", whole, FLOAT)
+
+    # -- folds -------------------------------------------------------------------------------------------------------
+    def _fold(self, line: Fold) -> None:
+        target, operand = line.target, line.operand
+        kept = self._vector_axis(target, line.axes)
+        place = self.places[target.name]
+        if kept is not None and kept.name != UNIT and self._tiled_fold(line):
+            self._fold_rows(line)
+        elif self._whole_rows(line):
+            self._fold_along(line)
+        else:
+            self._by_element(line.axes, scalar.fold(self, line, place))
+        assert operand is line.operand
+
+    def _tiled_fold(self, line: Fold) -> bool:
+        """Whether rows can be folded into a row by an instruction each."""
+        step = FOLDS[line.fold].step
+        target = Access(line.target.name, line.target.index)
+        kind = self._kind(line.dtype, step, (target, line.operand))
+        along = self._vector_axis(target, line.axes)
+        return kind is not None and along is not None and self._addressable((target, line.operand), along)
+
+    def _fold_rows(self, line: Fold) -> None:
+        step = FOLDS[line.fold].step
+        if not line.accumulate:
+            identity = Literal(line.dtype, FOLDS[line.fold].identity(line.dtype))
+            self._map(line.target, line.dtype, "copy", (identity,), line.axes)
+        if not line.reduced:
+            self._map(line.target, line.dtype, step, (line.target, line.operand), line.axes)
+            return
+        with self._loops(line.reduced):
+            self._map(line.target, line.dtype, step, (line.target, line.operand), line.axes)
+
+    def _whole_rows(self, line: Fold) -> bool:
+        """Whether the folded row is contiguous float32 and its result one element."""
+        if not isinstance(line.operand, Access) or line.fold not in ("sum", "max", "min"):
+            return False
+        place, goal = self.places[line.operand.name], self.places[line.target.name]
+        if place.dtype is not DType.FLOAT32 or goal.dtype is not DType.FLOAT32 or line.dtype is not DType.FLOAT32:
+            return False
+        along = self._folded_axis(line)
+        return along is not None and self._aligned(place, line.operand, along)
+
+    def _folded_axis(self, line: Fold) -> Axis | None:
+        assert isinstance(line.operand, Access)
+        address = self.places[line.operand.name].address(line.operand.index)
+        return next((a for a in line.reduced if coefficient_of(address, a.name) == 1), None)
+
+    def _fold_along(self, line: Fold) -> None:
+        """Row by row: one reduction, its result through the scalar unit into the element's block."""
+        assert isinstance(line.operand, Access)
+        along = self._folded_axis(line)
+        assert along is not None
+        place, goal = self.places[line.operand.name], self.places[line.target.name]
+        row = f"{place.name}[{cxx(substitute(place.address(line.operand.index), {along.name: 0}))}]"
+        result = cxx(goal.address(line.target.index))
+        bound = place.elements
+        self.needs.reduce = max(self.needs.reduce, bound)
+        others = [a for a in line.reduced if a is not along]
+        identity = {"sum": "0.0f", "max": "-INFINITE", "min": "INFINITE"}[line.fold]
+        function = {"sum": "SumOfRow", "max": "GreatestOfRow", "min": "LeastOfRow"}[line.fold]
+        merge = {"sum": "state + {}", "max": "GreatestNumber(state, {})", "min": "LeastNumber(state, {})"}[line.fold]
+        if not others and not line.accumulate:
+            with self._loops(line.axes):
+                value = f"{function}({row}, reduction, {cxx(along.extent)})"
+                self._settle(goal, result, value, along.extent, identity)
+            return
+        with self._loops(line.axes):
+            before = f"{goal.name}.GetValue({result})" if line.accumulate else identity
+            with self.w.block("", "}"):
+                self.w.line(f"float state = {before};")
+                with self._loops(others):
+                    self.w.line(f"state = {merge.format(f'{function}({row}, reduction, {cxx(along.extent)})')};")
+                self._settle(goal, result, "state", 1, identity)
+
+    def _settle(self, goal: Place, address: str, value: str, extent: Dim, identity: str) -> None:
+        if goal.spread:
+            self.w.line(f"Duplicate({goal.name}[{address}], {value}, {goal.lanes});")
+        else:
+            self.w.line(f"{goal.name}.SetValue({address}, {value});")
+
+    # -- scans -------------------------------------------------------------------------------------------------------
+    def _scan(self, line: Scan) -> None:
+        step = FOLDS[line.fold].step
+        target = line.target
+        along = next(a for a in line.axes if a.name == line.along)
+        rest = [a for a in line.axes if a is not along]
+        vector = self._vector_axis(target, line.axes)
+        before = _at(target, {line.along: dims.symbol(line.along) - 1})
+        kind = self._kind(line.dtype, step, (target, line.operand))
+        if vector is None or vector is along or vector.name == UNIT or kind is None:
+            self._by_element([*rest, along], scalar.scan(self, line, before))
+            return
+        with self._loops([along]):
+            with self.w.block(f"if ({line.along} == 0)"):
+                self._map(target, line.dtype, "copy", (line.operand,), rest)
+            with self.w.block("else"):
+                self._map(target, line.dtype, step, (before, line.operand), rest)
+
+
+def _at(access: Access, values: Mapping[str, Dim]) -> Access:
+    """An access with some axes at fixed positions."""
+    return Access(access.name, tuple(substitute(index, values) for index in access.index))
+
+
+@dataclass
+class _Listed:
+    """Instructions of a row; `scattered`: the result is in a temporary, to be stored element by element."""
+
+    lines: list[str]
+    result: str
+    floats: int
+    masks: int
+    scattered: bool
+
+    @property
+    def chunked(self) -> bool:
+        return bool(self.floats or self.masks or self.scattered or any("h0" in text for text in self.lines))
+
+
+def _sum(start: Dim, offset: str) -> str:
+    if offset in ("", "0"):
+        return cxx(start)
+    return offset if start == 0 else f"{cxx(start)} + {offset}"
+
+
