@@ -89,7 +89,8 @@ def layout(program: Program) -> Layout:
 class _Layout:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.onchip = {b.name: b for b in program.buffers.values() if b.space != GM}
+        self.onchip = {b.name: b for b in program.buffers.values() if b.space == "UB"}
+        self.elsewhere = {b.name for b in program.buffers.values() if b.space not in (GM, "UB")}
         self.places: dict[str, Place] = {}
         self.blocks: dict[int, Block] = {}
         self.moved: set[str] = set()  # buffers in queue tiles
@@ -100,7 +101,7 @@ class _Layout:
             self.places[tensor.name] = self._global(tensor)
         for step in self.program.steps:
             for unit in step.bodies:
-                for parallel in unit.body:
+                for parallel in unit.body if unit.unit == "vector" else ():
                     for level, body in bodies(parallel.body):
                         self._block(level, body)
         for name, buffer in self.onchip.items():

@@ -193,6 +193,171 @@ __aicore__ inline T Truncated(float value) {
     }
     return value <= static_cast<float>(least) ? least : static_cast<T>(value);
 }""",
+    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row. `Square`: each 16 rows
+// are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
+template <bool Single, bool Square, typename T>
+__aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
+                                int64_t pitch) {
+    constexpr int64_t lanes = 32 / sizeof(T);
+    const int64_t part = Square ? 16 : rows;
+    for (int64_t first = 0; first < rows; first += part) {
+        const int64_t count = Least(part, rows - first);
+        const int64_t blocks = Single && rows == 1 ? 1 : Square ? 16 : RoundUp(static_cast<int32_t>(rows), 16);
+        const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
+        const bool direct = pitch <= 65535;
+        Nd2NzParams shape;
+        shape.ndNum = 1;
+        shape.nValue = static_cast<uint16_t>(direct ? count : 1);
+        shape.dValue = static_cast<uint16_t>(cols);
+        shape.srcNdMatrixStride = 0;
+        shape.srcDValue = static_cast<uint16_t>(direct ? pitch : cols);
+        shape.dstNzC0Stride = static_cast<uint16_t>(blocks);
+        shape.dstNzNStride = 1;
+        shape.dstNzMatrixStride = 0;
+        for (int64_t row = 0; row < count; row += direct ? count : 1) {
+            DataCopy(to[base + row * lanes], from[(first + row) * pitch], shape);
+        }
+    }
+}""",
+    "FractalRun": """// Fractals from L1 to L0, `count` of them `stride` apart.
+template <typename T>
+__aicore__ inline void FractalRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
+                                  bool turned) {
+    constexpr int64_t elements = 512 / sizeof(T);
+    for (int64_t first = 0; first < count; first += 255) {
+        LoadData2DParams run;
+        run.startIndex = 0;
+        run.repeatTimes = static_cast<uint8_t>(Least(255, count - first));
+        run.srcStride = static_cast<uint16_t>(stride);
+        run.dstGap = 0;
+        run.ifTranspose = turned;
+        LoadData(to[first * elements], from[first * stride * elements], run);
+    }
+}""",
+    "Left": """// m x k of the left operand to L0A: fractals row by row. A single row stays a row.
+template <typename T>
+__aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
+    constexpr int64_t lanes = 32 / sizeof(T), elements = 512 / sizeof(T);
+    if (m == 1) {
+        FractalRun(to, from, (k + elements - 1) / elements, 1, false);
+        return;
+    }
+    const int64_t rows = (m + 15) / 16, depth = (k + lanes - 1) / lanes;
+    for (int64_t row = 0; row < rows; ++row) {
+        FractalRun(to[row * depth * elements], from[row * elements], depth, rows, false);
+    }
+}""",
+    "SquareRun": """// Squares of 16 x 16 of 32-bit elements, turned on their way from L1 to L0.
+template <typename T>
+__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t gap,
+                                 int64_t halves) {
+    LoadData2dTransposeParams run;
+    run.startIndex = 0;
+    run.repeatTimes = static_cast<uint8_t>(count);
+    run.srcStride = 1;
+    run.dstGap = static_cast<uint16_t>(gap);
+    run.dstFracGap = static_cast<uint16_t>(halves);
+    LoadDataWithTranspose(to, from, run);
+}""",
+    "LeftTurned": """// The same from k x m.
+template <typename T>
+__aicore__ inline void LeftTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
+    const int64_t rows = (m + 15) / 16, depth = (k + 15) / 16;
+    if constexpr (sizeof(T) == 4) {
+        // A square has two fractals along k. Where the last is one too many, it lands where the next row begins, and is
+        // written over by the steps before, which come after it.
+        const int64_t fractals = (k + 7) / 8;
+        for (int64_t step = depth - 1; step >= 0; --step) {
+            SquareRun(to[step * 256], from[step * rows * 256], rows, fractals - 1, 0);
+            if (fractals % 2 != 0 && step > 0) {
+                PipeBarrier<PIPE_MTE1>();
+            }
+        }
+    } else {
+        FractalRun(to, from, rows * depth, 1, true);
+    }
+}""",
+    "Right": """// k x n of the right operand to L0B, from n x k: the fractals as they are.
+template <typename T>
+__aicore__ inline void Right(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
+    constexpr int64_t lanes = 32 / sizeof(T);
+    FractalRun(to, from, (n + 15) / 16 * ((k + lanes - 1) / lanes), 1, false);
+}""",
+    "RightTurned": """// The same from k x n: each fractal is turned.
+template <typename T>
+__aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
+    const int64_t columns = (n + 15) / 16, depth = (k + 15) / 16;
+    for (int64_t step = 0; step < depth; ++step) {
+        if constexpr (sizeof(T) == 4) {
+            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 0, columns - 1);
+        } else {
+            FractalRun(to[step * columns * 256], from[step * 256], columns, depth, true);
+        }
+    }
+}""",
+    "ToBiasTable": """// n numbers from L1 to the bias table, in blocks of 64 bytes.
+__aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t n) {
+    DataCopy(to, from, DataCopyParams{1, static_cast<uint16_t>((n + 15) / 16), 0, 0});
+}""",
+    "Ordered": """// Products onto one small tile are not kept in order by the hardware.
+__aicore__ inline void Ordered(int64_t m, int64_t n) {
+    if ((m / 16) * (n / 16) < 10) {
+        PipeBarrier<PIPE_M>();
+    }
+}""",
+    "ProductOf": """__aicore__ inline MmadParams ProductOf(int64_t m, int64_t n, int64_t k, bool fresh) {
+    MmadParams shape;
+    shape.m = static_cast<uint16_t>(m);
+    shape.n = static_cast<uint16_t>(n);
+    shape.k = static_cast<uint16_t>(k);
+    shape.cmatrixInitVal = fresh;
+    shape.cmatrixSource = false;
+    shape.unitFlag = 0;
+    return shape;
+}""",
+    "Multiply": """template <typename T>
+__aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
+                                int64_t m, int64_t n, int64_t k, bool fresh) {
+    if (!fresh) {
+        Ordered(m, n);
+    }
+    Mmad(to, left, right, ProductOf(m, n, k, fresh));
+}""",
+    "MultiplyOnto": """// The first product starts from the bias.
+template <typename T>
+__aicore__ inline void MultiplyOnto(const LocalTensor<float>& to, const LocalTensor<T>& left,
+                                    const LocalTensor<T>& right, const LocalTensor<float>& bias, int64_t m, int64_t n,
+                                    int64_t k, bool fresh) {
+    if (fresh) {
+        Mmad(to, left, right, bias, ProductOf(m, n, k, false));
+        return;
+    }
+    Ordered(m, n);
+    Mmad(to, left, right, ProductOf(m, n, k, false));
+}""",
+    "Drain": """// m x n results to global memory; ReLU and the rounding to T happen on the way.
+template <typename T>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>& from, int64_t m, int64_t n,
+                             int64_t pitch, bool relu) {
+    FixpipeParamsV220 shape;
+    shape.nSize = static_cast<uint16_t>(n);
+    shape.mSize = static_cast<uint16_t>(m);
+    shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
+    shape.dstStride = static_cast<uint32_t>(pitch);
+    if constexpr (std::is_same_v<T, half>) {
+        shape.quantPre = QuantMode_t::F322F16;
+    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+        shape.quantPre = QuantMode_t::F322BF16;
+    } else {
+        shape.quantPre = QuantMode_t::NoQuant;
+    }
+    shape.reluEn = relu;
+    shape.unitFlag = 0;
+    shape.ndNum = 1;
+    shape.srcNdStride = 0;
+    shape.dstNdStride = 0;
+    Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
+}""",
     "Share": """// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
 struct Share {
     int64_t first, last;

@@ -16,12 +16,15 @@ from autofusion.superkernel.plan import Launch, Place as Kept
 from autofusion.superkernel.plan import Plan
 from autofusion.target import GM, Target
 from autofusion.targets.ascend import prelude
+from autofusion.targets.ascend.cube import QUEUES as QUEUES_OF_CUBE
+from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
 from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
 from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Step, statements
 
 QUEUES = ("VECIN", "VECOUT")
+CUBE, VECTOR = "cube", "vector"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def scratch(needs: Needs) -> Scratch:
     half = masks + needs.masks * rounded(CHUNK // 8)
     staged = half + (CHUNK * 2 if needs.half else 0)
     reduction = staged + (CHUNK * 4 if needs.staged else 0)
-    elements = 8 + rounded(-(-needs.reduce // 64), 8) + 8 if needs.reduce else 0
+    elements = 8 + rounded(2 * -(-needs.reduce // 64), 8) if needs.reduce else 0  # a value and an index a repeat
     return Scratch(masks, half, staged, reduction, reduction + rounded(elements * 4))
 
 
@@ -100,6 +103,7 @@ class _Written:
     lines: list[str]
     budget: Budget
     needs: Needs
+    cube: CubeBudget
 
 
 def _written(kernel: Kernel) -> _Written:
@@ -114,10 +118,14 @@ class _Class:
         self.program = kernel.program
         self.layout = layout(self.program)
         self.needs = Needs()
+        self.cube = CubeBudget()
         self.w = Writer()
         onchip = [b.name for b in self.program.buffers.values() if b.space != GM]
         self.vector = Vector(self.w, self.layout.places, onchip, self.needs)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
+
+        self.on_cube = any(b.unit == CUBE for step in self.program.steps for b in step.bodies)
+        self.chip, self.chip_class = ("cube", "CubeMemory") if self.on_cube else ("onchip", "OnChip")
 
     def run(self) -> _Written:
         w = self.w
@@ -138,13 +146,13 @@ class _Class:
             self._members()
         budget = Budget()
         budget.add(self.layout)
-        return _Written(w.lines, budget, self.needs)
+        return _Written(w.lines, budget, self.needs, self.cube)
 
     # -- members -----------------------------------------------------------------------------------------------------
     def _init(self) -> None:
         parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
-        with self.w.block(f"__aicore__ inline void Init(OnChip& chip{parameters}, const Tiling& tiling)"):
-            self.w.line("onchip = &chip;")
+        with self.w.block(f"__aicore__ inline void Init({self.chip_class}& chip{parameters}, const Tiling& tiling)"):
+            self.w.line(f"{self.chip} = &chip;")
             for tensor in self.tensors:
                 kind = ELEMENTS[tensor.dtype]
                 self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
@@ -152,7 +160,7 @@ class _Class:
                 self.w.line(f"{symbol} = tiling.{symbol};")
 
     def _members(self) -> None:
-        self.w.line("OnChip* onchip;")
+        self.w.line(f"{self.chip_class}* {self.chip};")
         for tensor in self.tensors:
             note = self.kernel.names.get(tensor.name, "")
             shape = ", ".join(map(str, tensor.shape))
@@ -163,14 +171,24 @@ class _Class:
 
     def _step(self, number: int, step: Step) -> None:
         if len(step.bodies) != 1:
-            raise TargetError("contractions are not generated for this target yet")
+            raise TargetError("a contraction followed by work of the vector unit is not generated for this target yet")
         (parallel,) = step.bodies[0].body
+        if step.bodies[0].unit == CUBE:
+            self._cube_step(number, parallel)
+            return
         with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
             self._declared(parallel)
             with self.w.block(
                 f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"
             ):
                 self._body(parallel.body)
+
+    def _cube_step(self, number: int, parallel: Parallel) -> None:
+        cube = Cube(self.w, self.program, self.layout.places, parallel)
+        with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
+            with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
+                cube.body(parallel.body)
+        self.cube.merge(cube.budget)
 
     def _declared(self, parallel: Parallel) -> None:
         """Names for the work area's parts that a step uses."""
@@ -380,7 +398,7 @@ def render(
     """The source of one launch. `symbols`: the graph's open dimensions -> their names in kernels."""
     written = {key: _written(kernel) for key, kernel in kernels.items()}
     used = {call.kernel for phase in launch.body for call in phase.body}
-    needs, budget = Needs(), Budget()
+    needs, budget, cube = Needs(), Budget(), CubeBudget()
     for key in used:
         each = written[key]
         needs.floats = max(needs.floats, each.needs.floats)
@@ -388,6 +406,7 @@ def render(
         needs.half |= each.needs.half
         needs.staged |= each.needs.staged
         needs.reduce = max(needs.reduce, each.needs.reduce)
+        cube.merge(each.cube)
         for tile, size in each.budget.tiles.items():
             budget.tiles[tile] = max(budget.tiles.get(tile, 0), size)
         budget.work = max(budget.work, each.budget.work)
@@ -402,7 +421,7 @@ def render(
     for key in kernels:
         if key in used:
             classes.append("\n".join(_scratched(written[key].lines, needs, budget)))
-    text = "\n\n".join([_tiling(tuple(symbols.values())), _onchip(budget, needs, depth), *classes, "\n".join(body.lines)])
+    text = "\n\n".join([_tiling(tuple(symbols.values())), *_memories(budget, needs, depth, cube), *classes, "\n".join(body.lines)])
     head = f"// {name} for {target.name}: {len(used)} kernels, one launch. Generated; not for editing."
     helpers = prelude.functions(text)
     return Source(
@@ -439,6 +458,27 @@ def _onchip(budget: Budget, needs: Needs, depth: int) -> str:
     return "\n".join(w.lines)
 
 
+def _memories(budget: Budget, needs: Needs, depth: int, cube: CubeBudget) -> list[str]:
+    """The on-chip memories that the launch uses."""
+    vector = [_onchip(budget, needs, depth)] if budget.tiles or budget.work else []
+    return [*vector, *([_cube_memory(cube)] if cube.tiles else [])]
+
+
+def _cube_memory(cube: CubeBudget) -> str:
+    """The cube's queues: two tiles each, so that one is filled while the other is used, where they fit."""
+    w = Writer()
+    w.line("// L1, L0A, L0B, L0C and the bias table, as queues between the pipes.")
+    capacity = {"left2": 65536, "right2": 65536, "result": 131072, "bias2": 1024}
+    with w.block("struct CubeMemory", "};"):
+        for queue in cube.tiles:
+            w.line(f"TQue<TPosition::{QUEUES_OF_CUBE[queue]}, 1> {queue};")
+        with w.block("__aicore__ inline void Init(TPipe& pipe)"):
+            for queue, size in cube.tiles.items():
+                depth = 2 if 2 * size <= capacity.get(queue, 1 << 17) else 1
+                w.line(f"pipe.InitBuffer({queue}, {depth}, {size});")
+    return "\n".join(w.lines)
+
+
 def _scratched(lines: Sequence[str], needs: Needs, budget: Budget) -> list[str]:
     """A class with its temporaries declared where they are used."""
     result = []
@@ -457,6 +497,19 @@ def _scratched(lines: Sequence[str], needs: Needs, budget: Budget) -> list[str]:
             if name in words:
                 result.append(f"{indent}const LocalTensor<{kind}> {name} = At<{kind}>(onchip->work, {budget.work + offset});")
     return result
+
+
+def _only_on(unit: str) -> str:
+    return f"if {'ASCEND_IS_AIC' if unit == CUBE else 'ASCEND_IS_AIV'}"
+
+
+def _kernel_type(units: set[str], phases: int) -> str:
+    """By the units that have work; a barrier between vector cores alone needs a mixed type too."""
+    if units == {CUBE}:
+        return "KERNEL_TYPE_AIC_ONLY" if phases == 1 else "KERNEL_TYPE_MIX_AIC_1_0"
+    if CUBE in units:
+        return "KERNEL_TYPE_MIX_AIC_1_2"
+    return "KERNEL_TYPE_MIX_AIV_1_0" if phases > 1 else "KERNEL_TYPE_AIV_ONLY"
 
 
 def _entry(
@@ -492,27 +545,39 @@ def _entry(
     address = {n: f"{identifier(n)}Gm" if n in arguments else f"workspace + {cxx(places[n])}" for n in storages}
     phases = len(launch.body)
     most = 1
-    cores = target.cores * 2  # two vector cores an AI core
+    units = {
+        unit.unit for p in launch.body for call in p.body for unit in kernels[call.kernel].program.steps[call.step].bodies
+    }
+    cores = target.cores if CUBE in units else target.cores * 2  # two vector cores an AI core
+    kind = _kernel_type(units, phases)
+    mixed = len(units) > 1
     with w.block(f'extern "C" __global__ __aicore__ void {entry}({", ".join([*parameters, "Tiling tiling"])})'):
-        w.line(f"KERNEL_TASK_TYPE_DEFAULT({'KERNEL_TYPE_MIX_AIV_1_0' if phases > 1 else 'KERNEL_TYPE_AIV_ONLY'});")
+        w.line(f"KERNEL_TASK_TYPE_DEFAULT({kind});")
         w.line("TPipe pipe;")
-        w.line("OnChip onchip;")
-        w.line("onchip.Init(pipe);")
+        for each, memory, chip in ((CUBE, "CubeMemory", "cube"), (VECTOR, "OnChip", "onchip")):
+            if each in units:
+                w.line(f"{memory} {chip};")
+                if mixed:
+                    with w.block(_only_on(each)):
+                        w.line(f"{chip}.Init(pipe);")
+                else:
+                    w.line(f"{chip}.Init(pipe);")
         w.line("const int64_t core = GetBlockIdx(), cores = GetBlockNum();")
         for number, phase in enumerate(launch.body):
             if number:
-                w.line("SyncAll();")
+                w.line("SyncAll<false>();" if mixed else "SyncAll();")
             for call in phase.body:
                 kernel = kernels[call.kernel]
                 step = kernel.program.steps[call.step]
                 chunks = substitute(call.chunks, renamed)
                 unit = unit_of(kernel.program, step, layout(kernel.program))
                 most = max(most, cores if not isinstance(chunks, int) else -(-chunks // unit) if unit else 1)
-                with w.block("", "}"):
+                unit_name = kernel.program.steps[call.step].bodies[0].unit
+                with w.block(_only_on(unit_name) if mixed else ""):
                     share = cxx(chunks)
                     w.line(f"const Share share({share}, {unit or f'Greatest({share}, 1)'}, core, cores);")
                     w.line(f"{kernel.name} kernel;")
                     given = "".join(f", {address[n]}" for n in call.arguments)
-                    w.line(f"kernel.Init(onchip{given}, tiling);")
+                    w.line(f"kernel.Init({'cube' if unit_name == CUBE else 'onchip'}{given}, tiling);")
                     w.line(f"kernel.Step{call.step}(share.first, share.last);")
     return (*arguments, *(("workspace",) if places else ())), size if places else 0, min(most, cores)

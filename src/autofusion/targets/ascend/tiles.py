@@ -40,6 +40,7 @@ class Tiles:
         self.instructions: list[Instruction] = []
         self.constants: dict[str, float | int | bool] = {}
         self.direct: dict[str, V] = {}  # values that lie in buffers, by reference: their type and the C++ of the tensor
+        self.made: dict[str, Instruction] = {}
         self.known: dict[tuple[str, tuple[V, ...]], V] = {}
 
     # -- values ------------------------------------------------------------------------------------------------------
@@ -67,7 +68,8 @@ class Tiles:
         key = (text + type_, operands)
         if key not in self.known:
             result = V(type_, f"%{len(self.instructions)}")
-            self.instructions.append(Instruction(result, text, operands))
+            self.made[result.ref] = Instruction(result, text, operands)
+            self.instructions.append(self.made[result.ref])
             self.known[key] = result
         return self.known[key]
 

@@ -23,7 +23,7 @@ from autofusion.targets.ascend import scalar
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
-from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles, number
+from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
 from autofusion.targets.cpu.emit import V
 
 CHUNK = 1024  # elements of a temporary
@@ -285,7 +285,8 @@ class Vector:
         goal = f"{place.name}[{_sum(start, offset)}]"
         matches = place.dtype is (DType.INT32 if value.type == INT else DType.FLOAT32)
         if direct and matches:
-            if value.ref in tiles.direct or tiles.constant_of(value) is not None:
+            made = tiles.made.get(value.ref)
+            if value.ref in tiles.direct or tiles.constant_of(value) is not None or (made and WHOLE in made.text):
                 value = self._moved(tiles, value)
             lines, result, floats, masks = tiles.listing(value, goal)
             return _Listed(lines, result, floats, masks, False)
@@ -352,7 +353,7 @@ class Vector:
         address = place.address(operand.index)
         factor = coefficient_of(address, along.name)
         start = substitute(address, {along.name: 0})
-        if place.spread and along.name == UNIT and divides(place.lanes, start):
+        if place.spread and along.name == UNIT and place.lanes >= int(str(along.extent)) and divides(place.lanes, start):
             factor = 1
         if factor == 1 and (divides(place.lanes, start)):
             return self._converted(tiles, place.dtype, f"{place.name}[{_sum(start, offset)}]")

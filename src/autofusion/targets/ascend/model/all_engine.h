@@ -6,6 +6,7 @@
 #include "queue_engine.h"
 #include "sync_engine.h"
 #include "copy_engine.h"
+#include "cube_engine.h"
 #include "vector_engine.h"
 #include "entry_engine.h"
 

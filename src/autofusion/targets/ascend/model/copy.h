@@ -89,7 +89,12 @@ template <typename T, typename U>
 void DataCopy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const DataCopyParams& p, aicore::Where where = {__builtin_LINE()}) {
     static_assert(std::is_same_v<T, U>, "DataCopy: a copy with conversion (L1 to the bias table) is not in the model");
     auto i = aicore::begin(aicore::copy_across_pipe("DataCopy", dst, src, where), "DataCopy", where);
-    aicore::rows_across(i, dst, src, aicore::block_rows(i, p));
+    aicore::Rows rows = aicore::block_rows(i, p);
+    if (dst.owner && dst.space() == aicore::Space::BT) {  // blockLen counts 64 bytes there on 2201, pairs of 32 on 3510
+        if (!aicore::k2201 && p.blockLen % 2) aicore::fail(4, i.api, i.line, "blockLen", "must be even into the bias table");
+        if (aicore::k2201) rows.bytes *= 2;
+    }
+    aicore::rows_across(i, dst, src, rows);
 }
 template <typename T>
 void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, int64_t count, aicore::Where where = {__builtin_LINE()}) {

@@ -21,6 +21,7 @@ AICORE_ENGINE Pipe copy_across_pipe(const char* api, const View& dst, const View
     Space from = src.space(), to = dst.space();
     if (from == Space::UB && to == Space::UB) return V;
     if (from == Space::L1 && to == Space::BT) return MTE1;
+    if (!k2201 && from == Space::UB && to == Space::L1) return MTE3;
     fail(6, api, where.line, dst.name(), "no path from %s to %s", kSpaceNames[int(from)], kSpaceNames[int(to)]);
 }
 
@@ -117,7 +118,14 @@ AICORE_ENGINE void rows_out(const Instruction& i, uint8_t* destination, const Vi
     copy_time(i, false, rows.count * rows.bytes);
 }
 
-AICORE_ENGINE void rows_across(const Instruction& i, const View& dst, const View& src, const Rows& rows) {
+AICORE_ENGINE void rows_across(const Instruction& i, const View& dst, const View& src, const Rows& given) {
+    Rows rows = given;
+    if (dst.space() == Space::BT && rows.count > 1) fail(4, i.api, i.line, "blockCount", "one block into the bias table is in the model");
+    Core* owner = dst.owner;
+    if (dst.space() == Space::L1)  // from a vector core into the L1 of its block's Cube
+        for (auto& c : machine->cores)
+            if (c->kind == CoreKind::AIC && c->block == i.core->block) owner = c.get();
+    Memory& memory = owner->memories[int(dst.space())];
     check_use(i, dst, 0, 0, true, "dst");
     check_use(i, src, 0, 0, false, "src");
     check_align(i, dst, 0, dst.space() == Space::BT ? 64 : 32, "dst");
@@ -133,9 +141,10 @@ AICORE_ENGINE void rows_across(const Instruction& i, const View& dst, const View
     for (int64_t r = 0; r < rows.count; ++r) read_local(i, src, r * rows.source_step, rows.bytes, "src", false);
     for (int64_t r = 0; r < rows.count; ++r) {
         int64_t to = r * rows.destination_step, from = r * rows.source_step;
-        write_local(i, dst, to, rows.bytes, "dst");
-        std::memcpy(dst.raw() + to, src.raw() + from, size_t(rows.bytes));
-        copy_valid(dst.memory(), dst.address + to, src.memory(), src.address + from, rows.bytes);
+        check_use(i, dst, to, rows.bytes, true, "dst");
+        write(i, *owner, memory, dst.address + to, rows.bytes, dst.name());
+        std::memcpy(memory.data + dst.address + to, src.raw() + from, size_t(rows.bytes));
+        copy_valid(memory, dst.address + to, src.memory(), src.address + from, rows.bytes);
     }
     count_moved(src.space(), dst.space(), rows.count * rows.bytes);
     end(i, kVectorHead + double(rows.count * rows.bytes) / kOnChipRate);

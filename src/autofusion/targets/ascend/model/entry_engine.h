@@ -36,7 +36,10 @@ inline void add_core(CoreKind kind, int block, int sub_block, int index) {
     core->index = index;
     if (kind == CoreKind::AIV) {
         add_memory(*core, Space::UB, kUbBytes, kUbUsable);
+        // On 3510 each side names places in the other's memory; the bytes are the owner's.
+        if (!k2201) add_memory(*core, Space::L1, kL1Bytes, kL1Usable);
     } else {
+        if (!k2201) add_memory(*core, Space::UB, kUbBytes, kUbUsable);
         add_memory(*core, Space::L1, kL1Bytes, kL1Usable);
         add_memory(*core, Space::L0A, kL0aBytes, kL0aBytes);
         add_memory(*core, Space::L0B, kL0bBytes, kL0bBytes);

@@ -101,7 +101,7 @@ struct GmBuffer {
     GmCell* cells = nullptr;
 };
 
-struct Flag { bool set = false; bool owned = false; Clock clock; int line = 0; };
+struct Flag { bool set = false, owned = false, fetched = false; Clock clock; int line = 0; };
 constexpr int kEventIds = 8, kEvents = int(AscendC::HardEvent::MAX), kCrossFlags = 16;
 
 enum class CoreKind : uint8_t { AIV, AIC };

@@ -257,6 +257,7 @@ AICORE_ENGINE int fetch_event(AscendC::HardEvent event, bool own, Where where) {
         Flag& flag = core().flags[int(event)][id];
         if (flag.owned || flag.set) continue;
         flag.owned = own;
+        flag.fetched = true;
         flag.line = where.line;
         return id;
     }

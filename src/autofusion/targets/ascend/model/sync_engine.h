@@ -18,7 +18,11 @@ inline Flag& flag_at(AscendC::HardEvent event, int64_t id, const char* api, Wher
     need_core(api, where.line);
     if (id < 0 || id >= kEventIds)
         fail(9, api, where.line, event_name(event), "event id %lld, ids are 0 to %d", (long long)id, kEventIds - 1);
-    return core().flags[int(event)][id];
+    Flag& flag = core().flags[int(event)][id];
+    if (!core().queues.empty() && !flag.owned && !flag.fetched)
+        fail(9, api, where.line, event_name(event), "id %lld was not taken with AllocEventID or FetchEventID, a TQue of the kernel may be using it",
+             (long long)id);
+    return flag;
 }
 
 AICORE_ENGINE void set_flag(AscendC::HardEvent event, int64_t id, Where where) {

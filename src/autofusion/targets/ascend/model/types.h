@@ -29,6 +29,8 @@ namespace aicore {
 
 constexpr int kArch = __NPU_ARCH__;
 
+template <typename T, typename... Us> constexpr bool one_of = (std::is_same_v<T, Us> || ...);
+
 enum class Rounding : uint8_t { NearestEven, Floor, Ceil, NearestAway, Truncate, Odd };
 
 inline uint32_t bits_of(float value) {

@@ -5,7 +5,7 @@
 // instruction. Masked-off lanes are neither read nor written.
 // Assumed: integer Add, Sub and Mul wrap; Max, Min, Relu return the operand that is no NaN; level-2 forms leave the mask
 // register as it was; Exp, Ln, Sqrt and Div are the correctly rounded ones of the C++ library; Rsqrt and Reciprocal of
-// 2201 are off by 2^-12 (documented to be inexact). And, Or, Not of 32-bit types on 2201 take count in 16-bit units.
+// 2201 are off by 2^-12 (documented to be inexact). And and Or of 32-bit types on 2201 count in 16-bit units (documented).
 #ifndef AICORE_VECTOR_H
 #define AICORE_VECTOR_H
 
@@ -13,7 +13,6 @@
 
 namespace aicore {
 
-template <typename T, typename... Us> constexpr bool one_of = (std::is_same_v<T, Us> || ...);
 // Element types per arch and form; the lists of the documentation.
 template <typename...> struct Types {};
 template <typename T, typename... Us> constexpr bool in(Types<Us...>) { return one_of<T, Us...>; }
@@ -125,6 +124,10 @@ struct OpNot { template <typename T> static T f(T x) { return T(~x); } };
 struct OpNeg { template <typename T> static T f(T x) { return T(-x); } };
 struct OpCopy { template <typename T> static T f(T x) { return x; } };
 
+// The element that `count` counts: for And and Or of 32 bits on 2201 it is half of one, so the count must be doubled.
+template <typename Op, typename T>
+using CountedAs = std::conditional_t<k2201 && sizeof(T) == 4 && one_of<Op, OpAnd, OpOr>, uint16_t, T>;
+
 template <typename Op, typename T>
 void binary(const Instruction& i, const Lanes& lanes, const Lane (&o)[3], double factor) {
     vector_access(i, lanes, o, 3);
@@ -167,20 +170,21 @@ namespace AscendC {
     template <typename T, bool isSetMask = true, typename Mask, \
               std::enable_if_t<std::is_integral_v<Mask> || std::is_pointer_v<Mask>, int> = 0>
 
-#define AICORE_BINARY(Name, Op, A, B, C, factor)                                                                        \
+#define AICORE_BINARY(Name, Op, A, A0, B, C, factor)                                                                        \
     template <typename T>                                                                                                \
     void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1, int64_t count,          \
               AICORE_WHERE) {                                                                                            \
         AICORE_LEVEL2(Name, A, B, C)                                                                                     \
+        using E = aicore::CountedAs<aicore::Op, T>;                                                                      \
         auto i = aicore::begin(aicore::V, #Name, where);                                                                 \
-        const aicore::Lane o[3] = {{&dst, sizeof(T), 1, 8, "dst"}, {&src0, sizeof(T), 1, 8, "src0"},                     \
-                                   {&src1, sizeof(T), 1, 8, "src1"}};                                                    \
-        aicore::binary<aicore::Op, T>(i, aicore::lanes_count(i, count), o, factor);                                      \
+        const aicore::Lane o[3] = {{&dst, sizeof(E), 1, 8, "dst"}, {&src0, sizeof(E), 1, 8, "src0"},                     \
+                                   {&src1, sizeof(E), 1, 8, "src1"}};                                                    \
+        aicore::binary<aicore::Op, E>(i, aicore::lanes_count(i, count), o, factor);                                      \
     }                                                                                                                    \
     AICORE_MASKED                                                                                                        \
     void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1, Mask mask,              \
               int64_t repeatTime, const BinaryRepeatParams& p, AICORE_WHERE) {                                           \
-        AICORE_LEVEL0(Name, A, B)                                                                                        \
+        AICORE_LEVEL0(Name, A0, B)                                                                                       \
         auto i = aicore::begin(aicore::V, #Name, where);                                                                 \
         const aicore::Lane o[3] = {{&dst, sizeof(T), p.dstBlkStride, p.dstRepStride, "dst"},                             \
                                    {&src0, sizeof(T), p.src0BlkStride, p.src0RepStride, "src0"},                         \
@@ -217,17 +221,6 @@ namespace AscendC {
 
 #include "vector_table.h"
 
-// Bitwise, on 2201 in units of 16 bits whatever the type: a count of 32-bit elements does half of them.
-#define AICORE_BITS(Name, Call, ...)                                                                            \
-    template <typename T, std::enable_if_t<aicore::k2201 && sizeof(T) == 4 && std::is_integral_v<T>, int> = 0> \
-    void Name(__VA_ARGS__, int64_t count, AICORE_WHERE) { Call; }
-AICORE_BITS(And, (And(dst.template ReinterpretCast<int16_t>(), src0.template ReinterpretCast<int16_t>(),
-                      src1.template ReinterpretCast<int16_t>(), count, where)),
-            const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1)
-AICORE_BITS(Or, (Or(dst.template ReinterpretCast<int16_t>(), src0.template ReinterpretCast<int16_t>(),
-                    src1.template ReinterpretCast<int16_t>(), count, where)),
-            const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1)
-#undef AICORE_BITS
 
 }  // namespace AscendC
 

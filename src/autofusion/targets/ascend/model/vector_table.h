@@ -1,13 +1,13 @@
-// The element-wise instructions, one a line: name, operation, element types on 2201, on 3510 at both levels, further ones
-// on 3510 at level 2, cost against Add. Included inside namespace AscendC.
-AICORE_BINARY(Add, OpAdd, HalfFloatInt, Any16And32, Int8And64, 1)
-AICORE_BINARY(Sub, OpSub, HalfFloatInt, Any16And32, Int8And64, 1)
-AICORE_BINARY(Mul, OpMul, HalfFloatInt, Any16And32, Int64, 1)
-AICORE_BINARY(Max, OpMax, HalfFloatInt, Any16And32, Int8And64, 1)
-AICORE_BINARY(Min, OpMin, HalfFloatInt, Any16And32, Int8And64, 1)
-AICORE_BINARY(Div, OpDiv, HalfFloat, DivTypes, Int64, aicore::kTranscendental)
-AICORE_BINARY(And, OpAnd, Int16, Int16And32, Int8And64, 1)
-AICORE_BINARY(Or, OpOr, Int16, Int16And32, Int8And64, 1)
+// The element-wise instructions, one a line: name, operation, element types on 2201 (of the binary ones at level 2 and at
+// level 0), on 3510 at both levels, further ones on 3510 at level 2, cost against Add. Included inside namespace AscendC.
+AICORE_BINARY(Add, OpAdd, HalfFloatInt, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Sub, OpSub, HalfFloatInt, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Mul, OpMul, HalfFloatInt, HalfFloatInt, Any16And32, Int64, 1)
+AICORE_BINARY(Max, OpMax, HalfFloatInt, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Min, OpMin, HalfFloatInt, HalfFloatInt, Any16And32, Int8And64, 1)
+AICORE_BINARY(Div, OpDiv, HalfFloat, HalfFloat, DivTypes, Int64, aicore::kTranscendental)
+AICORE_BINARY(And, OpAnd, Int16And32, Int16, Int16And32, Int8And64, 1)
+AICORE_BINARY(Or, OpOr, Int16And32, Int16, Int16And32, Int8And64, 1)
 
 AICORE_SCALAR_OP(Adds, OpAdd, HalfFloatInt, ScalarTypes, Int64)
 AICORE_SCALAR_OP(Muls, OpMul, HalfFloatInt, ScalarTypes, Int64)

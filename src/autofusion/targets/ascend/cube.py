@@ -1,0 +1,302 @@
+"""The cube's share of a program as Ascend C: tiles to L1 in fractals, to L0, products, and out through Fixpipe.
+
+Queues order the pipes: A1, B1 and C1 from global memory to L1, A2, B2 and C2 on to L0A, L0B and the bias table, CO1 from
+the products to Fixpipe. Inside a tile everything is in fractals of 16 rows by 32 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autofusion import dims
+from autofusion.dims import Dim, Expr, substitute, symbols
+from autofusion.dtypes import DType
+from autofusion.errors import TargetError
+from autofusion.kernel.ir import Access, Axis, Contract, Copy, Literal
+from autofusion.target import GM
+from autofusion.targets.ascend.dimension import cxx
+from autofusion.targets.ascend.layout import Place, rounded
+from autofusion.targets.ascend.vector import ELEMENTS, Writer
+from autofusion.tile.ir import Let, Loop, Parallel, Program, Put, statements
+
+FRACTAL_ROWS = 16
+SUPPORTED = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32)
+QUEUES = {"left1": "A1", "left2": "A2", "right1": "B1", "right2": "B2", "bias1": "C1", "bias2": "C2", "result": "CO1"}
+
+
+@dataclass
+class CubeBudget:
+    """Bytes of a tile by queue."""
+
+    tiles: dict[str, int] = field(default_factory=dict)
+
+    def need(self, queue: str, size: int) -> None:
+        self.tiles[queue] = max(self.tiles.get(queue, 0), size)
+
+    def merge(self, other: CubeBudget) -> None:
+        for queue, size in other.tiles.items():
+            self.need(queue, size)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A side of a contraction: its buffers on the way, and the axes of its rows (or columns) and of the depth."""
+
+    side: str  # left or right
+    first: str  # in L1
+    second: str  # in L0
+    outer: str  # the axis that is not folded; "" for one row
+    depth: str
+
+
+def pitch_of(address: Dim, axis: str) -> Dim | None:
+    """How far apart neighbours along an axis are; None where the address is not linear in it."""
+    moved = dims.add(substitute(address, {axis: dims.symbol(axis) + 1}), dims.multiply(address, -1))
+    return None if axis in symbols(moved) else moved
+
+
+class Cube:
+    """Writes the body of the cube's unit. Raises TargetError for what it has no instructions for."""
+
+    def __init__(self, writer: Writer, program: Program, places: Mapping[str, Place], parallel: Parallel) -> None:
+        self.w = writer
+        self.program = program
+        self.places = places
+        self.budget = CubeBudget()
+        self.contracts = [s for s in statements(parallel.body) if isinstance(s, Contract)]
+        self.copies = {s.target.name: s for s in statements(parallel.body) if isinstance(s, Copy)}
+        self.operands: dict[str, _Operand] = {}
+        self.results: dict[str, Contract] = {}
+        for statement in self.contracts:
+            self._know(statement)
+
+    def _know(self, statement: Contract) -> None:
+        depth = statement.reduced[0].name if statement.reduced else ""
+        rows, columns = (str(i) if isinstance(i, Expr) else "" for i in statement.target.index[-2:])
+        for side, access, outer in (("left", statement.left, rows), ("right", statement.right, columns)):
+            source = self.copies[access.name].source
+            if not isinstance(source, Access):
+                raise TargetError("a contraction with a constant operand is not generated for this target yet")
+            made = _Operand(side, source.name, access.name, outer, depth)
+            self.operands[source.name] = self.operands[access.name] = made
+            dtype = self.program.buffers[access.name].dtype
+            if dtype not in SUPPORTED:
+                raise TargetError(f"a contraction of {dtype} is not generated for this target yet")
+        self.results[statement.target.name] = statement
+
+    # -- lines -------------------------------------------------------------------------------------------------------
+    def body(self, body: Sequence[Any]) -> None:
+        for line in body:
+            if isinstance(line, Let):
+                self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
+            elif isinstance(line, Loop):
+                head = f"for (int64_t {line.var} = {cxx(line.begin)}; {line.var} < {cxx(line.end)}; "
+                with self.w.block(head + (f"++{line.var})" if line.step == 1 else f"{line.var} += {line.step})")):
+                    self.body(line.body)
+            elif isinstance(line, Copy):
+                self._copy(line)
+            elif isinstance(line, Contract):
+                self._multiply(line)
+            elif isinstance(line, Put):
+                self._put(line)
+            else:
+                raise TargetError(f"the cube has no {type(line).__name__}")
+
+    def _space(self, name: str) -> str:
+        return self.program.space_of(name)
+
+    def _copy(self, line: Copy) -> None:
+        target = self._space(line.target.name)
+        if target == GM:
+            self._drain(line)
+        elif target == "L0C":
+            self._start(line)
+        elif target == "BT":
+            self._bias_table(line)
+        elif target == "L1":
+            self._to_l1(line)
+        else:
+            self._to_l0(line)
+
+    def _extent(self, line: Copy, axis: str) -> Dim:
+        return next((a.extent for a in line.axes if a.name == axis), 1)
+
+    def _bound(self, name: str, line: Copy, axis: str) -> int:
+        """The most that an axis of a buffer can be."""
+        for extent, index in zip(self.program.buffers[name].shape, line.target.index, strict=True):
+            if str(index) == axis:
+                assert isinstance(extent, int)
+                return extent
+        return 1
+
+    # -- global memory -> L1 -----------------------------------------------------------------------------------------
+    def _to_l1(self, line: Copy) -> None:
+        name = line.target.name
+        assert isinstance(line.source, Access)
+        place = self.places[line.source.name]
+        address = place.address(line.source.index)
+        kind = ELEMENTS[place.dtype]
+        if name not in self.operands:
+            self._bias_in(line, place, address)
+            return
+        operand = self.operands[name]
+        self._only(line, (operand.outer, operand.depth))
+        lanes = 32 // place.dtype.size
+        along = self._contiguous(line, address, operand)
+        outer, depth = self._extent(line, operand.outer), self._extent(line, operand.depth)
+        turned = along == operand.outer and operand.outer != ""
+        rows, columns = (depth, outer) if turned else (outer, depth)
+        axis = operand.depth if turned else operand.outer
+        pitch: Dim | None = pitch_of(address, axis) if axis else columns
+        if pitch is None:
+            raise TargetError(f"{line.source.name}: rows of an operand lie at no constant distance")
+        bound = rounded(self._bound(name, line, operand.outer), FRACTAL_ROWS) * rounded(
+            self._bound(name, line, operand.depth), max(FRACTAL_ROWS, lanes)
+        )
+        queue = f"{operand.side}1"
+        self.budget.need(queue, bound * place.dtype.size)
+        start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
+        self.w.line(f"LocalTensor<{kind}> {name} = cube->{queue}.AllocTensor<{kind}>();")
+        single = "true" if operand.side == "left" and not turned else "false"
+        square = "true" if turned and place.dtype is DType.FLOAT32 else "false"
+        self.w.line(
+            f"Fractals<{single}, {square}>({name}, {place.name}[{start}], {cxx(rows)}, {cxx(columns)}, {cxx(pitch)});"
+        )
+        self.w.line(f"cube->{queue}.EnQue({name});")
+
+    def _contiguous(self, line: Copy, address: Dim, operand: _Operand) -> str:
+        """The axis along which the operand's elements are neighbours."""
+        for axis in (operand.depth, operand.outer):
+            if axis and pitch_of(address, axis) == 1:
+                return axis
+        if self._extent(line, operand.depth) == 1 or not operand.depth:
+            return operand.outer
+        if self._extent(line, operand.outer) == 1:
+            raise TargetError(f"{operand.first}: a vector with a stride is not generated for this target yet")
+        raise TargetError(f"{operand.first}: an operand without contiguous rows is not generated for this target yet")
+
+    @staticmethod
+    def _only(line: Copy, axes: Sequence[str]) -> None:
+        for axis in line.axes:
+            if axis.name not in axes and axis.extent != 1:
+                raise TargetError(f"{line.target.name}: a tile of a contraction has an axis {axis.name} beside two")
+
+    def _bias_in(self, line: Copy, place: Place, address: Dim) -> None:
+        name = line.target.name
+        kind = ELEMENTS[place.dtype]
+        (axis,) = [a for a in line.axes if a.extent != 1] or [Axis("", 1)]
+        bound = rounded(self._bound(name, line, axis.name) * place.dtype.size, 64)
+        self.budget.need("bias1", bound)
+        start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
+        self.w.line(f"LocalTensor<{kind}> {name} = cube->bias1.AllocTensor<{kind}>();")
+        self.w.line(f"Fractals<true, false>({name}, {place.name}[{start}], 1, {cxx(axis.extent)}, {cxx(axis.extent)});")
+        self.w.line(f"cube->bias1.EnQue({name});")
+
+    # -- L1 -> L0 ----------------------------------------------------------------------------------------------------
+    def _to_l0(self, line: Copy) -> None:
+        assert isinstance(line.source, Access)
+        name, first = line.target.name, line.source.name
+        operand = self.operands[name]
+        loaded = self.copies[first]
+        assert isinstance(loaded.source, Access)
+        place = self.places[loaded.source.name]
+        turned = (
+            self._contiguous(loaded, place.address(loaded.source.index), operand) == operand.outer
+            and operand.outer != ""
+        )
+        kind = ELEMENTS[place.dtype]
+        outer, depth = self._extent(line, operand.outer), self._extent(line, operand.depth)
+        queue = operand.side
+        lanes = 32 // place.dtype.size
+        bound = rounded(self._bound(name, line, operand.outer), FRACTAL_ROWS) * rounded(
+            self._bound(name, line, operand.depth), max(FRACTAL_ROWS, lanes)
+        )
+        self.budget.need(f"{queue}2", bound * place.dtype.size)
+        function = f"{'Left' if queue == 'left' else 'Right'}{'Turned' if turned else ''}"
+        self.w.line(f"{first} = cube->{queue}1.DeQue<{kind}>();")
+        self.w.line(f"LocalTensor<{kind}> {name} = cube->{queue}2.AllocTensor<{kind}>();")
+        self.w.line(f"{function}({name}, {first}, {cxx(outer)}, {cxx(depth)});")
+        self.w.line(f"cube->{queue}2.EnQue({name});")
+        self.w.line(f"cube->{queue}1.FreeTensor({first});")
+
+    def _bias_table(self, line: Copy) -> None:
+        assert isinstance(line.source, Access)
+        name, first = line.target.name, line.source.name
+        kind = ELEMENTS[self.program.buffers[first].dtype]
+        (axis,) = [a for a in line.axes if a.extent != 1] or [Axis("", 1)]
+        self.budget.need("bias2", rounded(self._bound(name, line, axis.name) * 4, 64))
+        self.w.line(f"{first} = cube->bias1.DeQue<{kind}>();")
+        self.w.line(f"LocalTensor<float> {name} = cube->bias2.AllocTensor<float>();")
+        self.w.line(f"ToBiasTable({name}, {first}, {cxx(axis.extent)});")
+        self.w.line(f"cube->bias2.EnQue({name});")
+        self.w.line(f"cube->bias1.FreeTensor({first});")
+
+    # -- products ----------------------------------------------------------------------------------------------------
+    def _start(self, line: Copy) -> None:
+        """The accumulator's first value is set by the first product: zero, or the bias."""
+        name = line.target.name
+        self.w.line(f"LocalTensor<float> {name} = cube->result.AllocTensor<float>();")
+        self.w.line("bool fresh = true;")
+        shape = self.program.buffers[name].shape
+        rows, columns = (1, 1, *shape)[-2:]
+        assert isinstance(rows, int) and isinstance(columns, int)
+        self.budget.need("result", rounded(rows, 16) * rounded(columns, 16) * 4)
+        if isinstance(line.source, Access):
+            self.w.line(f"{line.source.name} = cube->bias2.DeQue<float>();")
+        elif isinstance(line.source, Literal) and line.source.value not in (0, 0.0):
+            raise TargetError("an accumulator starts from zero or a bias")
+
+    def _multiply(self, line: Contract) -> None:
+        name = line.target.name
+        left, right = line.left.name, line.right.name
+        kind = ELEMENTS[self.program.buffers[left].dtype]
+        rows, columns, depth = self._sizes(line)
+        start = self.copies[name].source
+        self.w.line(f"{left} = cube->left2.DeQue<{kind}>();")
+        self.w.line(f"{right} = cube->right2.DeQue<{kind}>();")
+        if isinstance(start, Access):
+            self.w.line(
+                f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, fresh);"
+            )
+        else:
+            self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, fresh);")
+        self.w.line("fresh = false;")
+        self.w.line(f"cube->left2.FreeTensor({left});")
+        self.w.line(f"cube->right2.FreeTensor({right});")
+
+    def _sizes(self, line: Contract) -> tuple[str, str, str]:
+        extents = {a.name: a.extent for a in (*line.axes, *line.reduced)}
+        rows, columns = (cxx(extents[str(i)]) if isinstance(i, Expr) else "1" for i in line.target.index[-2:])
+        return rows, columns, cxx(line.reduced[0].extent) if line.reduced else "1"
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+    def _finish(self, name: str) -> None:
+        start = self.copies[name].source
+        if isinstance(start, Access):
+            self.w.line(f"cube->bias2.FreeTensor({start.name});")
+        self.w.line(f"cube->result.EnQue({name});")
+        self.w.line(f"{name} = cube->result.DeQue<float>();")
+
+    def _drain(self, line: Copy) -> None:
+        assert isinstance(line.source, Access)
+        name = line.source.name
+        statement = self.results[name]
+        place = self.places[line.target.name]
+        address = place.address(line.target.index)
+        rows, columns = (str(i) if isinstance(i, Expr) else "" for i in statement.target.index[-2:])
+        if columns and pitch_of(address, columns) != 1:
+            raise TargetError(f"{line.target.name}: a result that is stored transposed is not generated yet")
+        pitch = pitch_of(address, rows) if rows else 1
+        if pitch is None:
+            raise TargetError(f"{line.target.name}: rows of a result lie at no constant distance")
+        start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
+        self._finish(name)
+        m, n = cxx(self._extent(line, rows)), cxx(self._extent(line, columns))
+        relu = "true" if "relu" in line.through else "false"
+        self.w.line(f"Drain({place.name}[{start}], {name}, {m}, {n}, {cxx(pitch)}, {relu});")
+        self.w.line(f"cube->result.FreeTensor({name});")
+
+    def _put(self, line: Put) -> None:
+        raise TargetError("a contraction followed by work of the vector unit is not generated for this target yet")
