@@ -185,6 +185,16 @@ def cpu(
 _FIXPIPE = ("relu", "cast")  # in this order; that relu drops NaN is assumed
 
 
+# What the vector unit has or is composed of its instructions, or the scalar unit computes.
+_ASCEND_COMPUTES = tuple(
+    (
+        "add sub mul div neg abs copy cast where maximum minimum eq ne lt le gt ge copysign sqrt rsqrt floor ceil trunc round "
+        "exp exp2 expm1 log log2 log1p tanh sigmoid erf sinh cosh asin acos atan atan2 int_floor_divide int_remainder "
+        "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right"
+    ).split()
+)
+
+
 def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tuple[CopyPath, ...]) -> Target:
     return Target(
         name,
@@ -198,6 +208,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tu
         barrier_us=2.0,
         launch_us=5.0,
         dtypes=tuple(t for t in DType if t is not DType.FLOAT64),
+        computes=_ASCEND_COMPUTES,
         facts=(
             Space(GM, 0, 1, onchip=False),
             Space("UB", ub, 32),

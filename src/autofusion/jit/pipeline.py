@@ -308,7 +308,7 @@ def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mappi
         back: dict[str, Dim] = {short: dims.symbol(name) for name, short in canonical_symbols(graph).items()}
         chunks = tuple(dims.substitute(step.bodies[0].body[0].count, back) for step in code.program.steps)
         scratch = dims.substitute(compiled.scratch, back)
-        checks = tuple(names.get(target, target) for target in render.checks(code.program))
+        checks = tuple(names.get(target, target) for target in tile_ir.checks(code.program))
         partials = tuple(
             Storage(
                 f"{group.name}.{b.name}", b.dtype, tuple(dims.substitute(d, back) for d in b.shape), Place.WORKSPACE

@@ -4,7 +4,10 @@ The model itself is C++ headers (`targets/ascend/model`). `build` makes one exec
 content; `Model.run` starts it as a process of its own, so a kernel that crashes or hangs takes nothing with it.
 
     cache/aicore/ENGINE/    headers, precompiled header, engine.o        one folder per compiler, arch and headers
-    cache/aicore/ENGINE/KEY the executable of one source                 each written aside and renamed
+    cache/aicore/ENGINE/KEY the executable of one source, then its SHA-256
+
+Both are written aside and renamed, so any number of processes may build at once. An executable is checked before it
+runs and built again when damaged; the longest unused ones go when the folder outgrows `AUTOFUSION_CACHE_BYTES`.
 
 A kernel that breaks a rule of the chip raises `ModelViolation`; source outside the model's subset does not compile.
 """
@@ -51,6 +54,7 @@ RULES = (
 )
 
 _FLAGS = ("-std=c++17", "-O1", "-w", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-DAICORE_DECLARATIONS_ONLY")
+_DIGEST_BYTES = 32
 _COMPILE_SECONDS = 120.0
 _ALIGN = 4096
 _KERNEL = re.compile(r"[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
@@ -182,14 +186,21 @@ def build(source: str, kernels: Sequence[str], arch: int = 2201) -> Model:
     engine = _engine(compiler, arch)
     entries = ", ".join(f"AICORE_KERNEL({name})" for name in kernels)
     text = f'#line 1 "kernel.cpp"\n{source}\n#line 1 "entry.cpp"\nAICORE_MAIN({entries})\n'
-    executable = engine / hashlib.sha256(text.encode()).hexdigest()[:32]
-    if not executable.is_file():
+    executable = engine / hashlib.sha256(text.encode()).hexdigest()
+    if _intact(executable):
+        with contextlib.suppress(OSError):
+            os.utime(executable)
+    else:
         with _aside(engine) as folder:
             (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-            made = folder / "kernel"
             header = engine / "kernel_operator.h"
-            _compile(compiler, arch, ["-I", engine, "-include", header, folder / "kernel.cpp", engine / "engine.o", "-o", made])
-            os.replace(made, executable)
+            inputs = ["-I", engine, "-include", header, folder / "kernel.cpp", engine / "engine.o"]
+            _compile(compiler, arch, [*inputs, "-o", folder / "kernel"])
+            with (folder / "kernel").open("r+b") as file:
+                digest = hashlib.sha256(file.read()).digest()
+                file.write(digest)
+            os.replace(folder / "kernel", executable)
+        _trim(engine.parent, executable)
     return Model(executable, tuple(kernels), arch)
 
 
@@ -229,17 +240,40 @@ def _engine(compiler: str, arch: int) -> Path:
         for header in headers:
             shutil.copyfile(header, folder / header.name)
         (folder / "engine.cpp").write_text('#include "kernel_operator.h"\n#include "all_engine.h"\n')
-        # A precompiled header is only found under the name it was made for, so it is made in its place, last.
-        _compile(compiler, arch, ["-c", folder / "engine.cpp", "-o", folder / "engine.o"])
-        header = folder / "kernel_operator.h"
-        _compile(compiler, arch, ["-x", "c++-header", header, "-o", _precompiled(folder, compiler)])
+        _compile(compiler, arch, ["-O2", "-c", folder / "engine.cpp", "-o", folder / "engine.o"])
+        if "clang" not in _version(compiler):  # clang's would not stand being moved
+            header = folder / "kernel_operator.h"
+            _compile(compiler, arch, ["-x", "c++-header", header, "-o", f"{header}.gch"])
         with contextlib.suppress(OSError):  # somebody else was first: theirs is as good
             os.replace(folder, engine)
     return engine
 
 
-def _precompiled(folder: Path, compiler: str) -> Path:
-    return folder / ("kernel_operator.h.pch" if "clang" in _version(compiler) else "kernel_operator.h.gch")
+def _intact(executable: Path) -> bool:
+    """Whether the file is there and ends with the digest of what comes before."""
+    try:
+        data = executable.read_bytes()
+    except OSError:
+        return False
+    return len(data) > _DIGEST_BYTES and hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+
+
+def _trim(root: Path, newest: Path) -> None:
+    """Remove the longest unused executables, but not `newest`, if all take more than the cache may."""
+    found = []
+    for path in root.glob("*/*"):
+        with contextlib.suppress(OSError):  # gone by now
+            if len(path.name) == 2 * _DIGEST_BYTES:
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= config.cache_bytes():
+            return
+        if path != newest:
+            total -= size
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -10,11 +10,15 @@ import numpy as np
 
 from autofusion.dims import evaluate
 from autofusion.dtypes import Array
+from autofusion.errors import IndexOutOfRange
 from autofusion.graph.ir import Graph
 from autofusion.runtime import aicore
 from autofusion.runtime.executable import Executable
 from autofusion.superkernel.plan import HostCall, Plan
 from autofusion.targets.ascend.render import Source
+
+
+STATUS_CORES = 128  # vector cores that may report a failed check
 
 
 class Machine(Protocol):
@@ -67,12 +71,18 @@ class AscendExecutable(Executable):
         tiling = struct.pack(f"<{max(1, len(ordered))}q", *(ordered or [0]))
         start = self._start(workspace)
         arrays = []
+        status = np.zeros(STATUS_CORES * 4, np.int64)
+        own = {"workspace": workspace[start:], "status": status}
         for name in source.arguments:
-            arrays.append(workspace[start:] if name == "workspace" else np.ascontiguousarray(values[name]))
+            arrays.append(own[name] if name in own else np.require(values[name], requirements=["C", "W"]))
         report = self.machine.launch(source, arrays, tiling, source.blocks)
         for name, array in zip(source.arguments, arrays, strict=True):
-            if name in values and array is not values[name] and not np.shares_memory(array, values[name]):
+            if name in values and values[name].flags.writeable and not np.shares_memory(array, values[name]):
                 values[name][...] = array
+        failed = [(int(check), int(at)) for check, at, *_ in status.reshape(-1, 4) if check]
+        if failed:
+            check, position = min(failed)
+            raise IndexOutOfRange(f"{self.plan.checks[check - 1]}: index at position {position} is out of range")
         return report
 
     def _workspace(self, size: int) -> Array:

@@ -257,6 +257,18 @@ def statements(body: tuple[Any, ...]) -> Iterator[Statement]:
             yield line  # type: ignore[misc]
 
 
+def checks(program: Program) -> list[str]:
+    """The targets of the statements that may fail at run time, in order."""
+    found = [
+        s.target.name.partition("_")[0]
+        for step in program.steps
+        for b in step.bodies
+        for s in statements(b.body)
+        if isinstance(s, Gather)
+    ]
+    return list(dict.fromkeys(found))
+
+
 def _ends(node: Any) -> tuple[str, str] | None:
     """(source, target) of a node that moves tiles as they are."""
     if isinstance(node, Copy):

@@ -21,7 +21,7 @@ from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
 from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
-from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Step, statements
+from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Step, checks, statements
 
 QUEUES = ("VECIN", "VECOUT")
 CUBE, VECTOR = "cube", "vector"
@@ -40,7 +40,8 @@ class Kernel:
 @dataclass(frozen=True)
 class Source:
     """One launch as Ascend C. `arguments`: storages by position; `workspace`: bytes, as a dim of the symbols;
-    `symbols`: the fields of the tiling data, in order; `blocks`: the most cores that have work."""
+    `symbols`: the fields of the tiling data, in order; `blocks`: the most cores that have work; `checked`: whether the
+    last pointer is to 32 bytes a vector core for the first failed check of each: (its number + 1, the position)."""
 
     text: str
     entry: str
@@ -48,6 +49,7 @@ class Source:
     symbols: tuple[str, ...]
     workspace: Dim
     blocks: int
+    checked: bool = False
 
 
 @dataclass
@@ -104,6 +106,7 @@ class _Written:
     budget: Budget
     needs: Needs
     cube: CubeBudget
+    checked: bool
 
 
 def _written(kernel: Kernel) -> _Written:
@@ -121,7 +124,8 @@ class _Class:
         self.cube = CubeBudget()
         self.w = Writer()
         onchip = [b.name for b in self.program.buffers.values() if b.space != GM]
-        self.vector = Vector(self.w, self.layout.places, onchip, self.needs)
+        self.checks = checks(self.program)
+        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
 
         self.on_cube = any(b.unit == CUBE for step in self.program.steps for b in step.bodies)
@@ -146,18 +150,21 @@ class _Class:
             self._members()
         budget = Budget()
         budget.add(self.layout)
-        return _Written(w.lines, budget, self.needs, self.cube)
+        return _Written(w.lines, budget, self.needs, self.cube, bool(self.checks))
 
     # -- members -----------------------------------------------------------------------------------------------------
     def _init(self) -> None:
         parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
-        with self.w.block(f"__aicore__ inline void Init({self.chip_class}& chip{parameters}, const Tiling& tiling)"):
+        first = ", int64_t check" if self.checks else ""
+        with self.w.block(f"__aicore__ inline void Init({self.chip_class}& chip{parameters}, const Tiling& tiling{first})"):
             self.w.line(f"{self.chip} = &chip;")
             for tensor in self.tensors:
                 kind = ELEMENTS[tensor.dtype]
                 self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
             for symbol in self.program.symbols:
                 self.w.line(f"{symbol} = tiling.{symbol};")
+            if self.checks:
+                self.w.line("firstCheck = check;")
 
     def _members(self) -> None:
         self.w.line(f"{self.chip_class}* {self.chip};")
@@ -168,6 +175,8 @@ class _Class:
             self.w.line(f"GlobalTensor<{ELEMENTS[tensor.dtype]}> {tensor.name};{comment}")
         for symbol in self.program.symbols:
             self.w.line(f"int64_t {symbol};")
+        if self.checks:
+            self.w.line("int64_t firstCheck;")
 
     def _step(self, number: int, step: Step) -> None:
         if len(step.bodies) != 1:
@@ -410,23 +419,25 @@ def render(
         for tile, size in each.budget.tiles.items():
             budget.tiles[tile] = max(budget.tiles.get(tile, 0), size)
         budget.work = max(budget.work, each.budget.work)
+    units = {b.unit for key in used for step in kernels[key].program.steps for b in step.bodies}
     capacity = target.spaces["UB"].bytes
     depth = 2 if budget.bytes(needs, 2) <= capacity else 1
     if budget.bytes(needs, depth) > capacity:
         raise TargetError(f"UB holds {capacity} bytes, the launch needs {budget.bytes(needs, depth)}")
     entry = f"{identifier(name)}_launch"
     body = Writer()
-    arguments, workspace, blocks = _entry(body, entry, plan, launch, kernels, symbols, target)
+    checked = any(written[key].checked for key in used)
+    arguments, workspace, blocks = _entry(body, entry, plan, launch, kernels, symbols, target, checked)
     classes = []
     for key in kernels:
         if key in used:
             classes.append("\n".join(_scratched(written[key].lines, needs, budget)))
-    text = "\n\n".join([_tiling(tuple(symbols.values())), *_memories(budget, needs, depth, cube), *classes, "\n".join(body.lines)])
+    text = "\n\n".join([_tiling(tuple(symbols.values())), *_memories(budget, needs, depth, cube, checked, units), *classes, "\n".join(body.lines)])
     head = f"// {name} for {target.name}: {len(used)} kernels, one launch. Generated; not for editing."
     helpers = prelude.functions(text)
     return Source(
         "\n\n".join([f"{head}\n{prelude.HEADER}", helpers, text]) + "\n",
-        entry, arguments, tuple(symbols.values()), workspace, blocks,
+        entry, arguments, tuple(symbols.values()), workspace, blocks, checked,
     )
 
 
@@ -435,11 +446,11 @@ def _tiling(symbols: Sequence[str]) -> str:
     return f"// The open dimensions of this launch.\nstruct Tiling {{\n{fields}}};"
 
 
-def _onchip(budget: Budget, needs: Needs, depth: int) -> str:
+def _onchip(budget: Budget, needs: Needs, depth: int, checked: bool) -> str:
     """The unified buffer's queues and work area, shared by all kernels of the launch."""
     w = Writer()
     w.line("// The unified buffer: tiles that are copied in and out, by the depth of their loop, and the work area.")
-    size = budget.work + scratch(needs).size
+    size = budget.work + scratch(needs).size + (BLOCK if checked else 0)
     with w.block("struct OnChip", "};"):
         for queue, level in sorted(budget.tiles):
             kind = "load" if queue == "VECIN" else "store"
@@ -455,12 +466,17 @@ def _onchip(budget: Budget, needs: Needs, depth: int) -> str:
                 w.line(f"pipe.InitBuffer(area, {size});")
                 w.line("work = area.Get<uint8_t>();")
                 w.line(f"Duplicate(work.ReinterpretCast<float>(), 0.0f, {size // 4});  // whole vectors may be read")
+        if checked:
+            w.line("int64_t failed = 0, failedAt = 0;  // the first failed check: its number + 1, and the position")
+            w.lines += [("    " + text).rstrip() for text in CHECKED.format(slot=size - BLOCK).split("\n")]
     return "\n".join(w.lines)
 
 
-def _memories(budget: Budget, needs: Needs, depth: int, cube: CubeBudget) -> list[str]:
+def _memories(
+    budget: Budget, needs: Needs, depth: int, cube: CubeBudget, checked: bool, units: set[str]
+) -> list[str]:
     """The on-chip memories that the launch uses."""
-    vector = [_onchip(budget, needs, depth)] if budget.tiles or budget.work else []
+    vector = [_onchip(budget, needs, depth, checked)] if VECTOR in units else []
     return [*vector, *([_cube_memory(cube)] if cube.tiles else [])]
 
 
@@ -503,6 +519,31 @@ def _only_on(unit: str) -> str:
     return f"if {'ASCEND_IS_AIC' if unit == CUBE else 'ASCEND_IS_AIV'}"
 
 
+CHECKED = """// A position counts from the end where it is negative; one outside is clamped and recorded.
+__aicore__ inline int64_t Checked(int64_t position, int64_t extent, int64_t check, int64_t ordinal) {{
+    const int64_t inside = position < 0 ? position + extent : position;
+    if (inside >= 0 && inside < extent) {{
+        return inside;
+    }}
+    if (failed == 0 || check + 1 < failed || (check + 1 == failed && ordinal < failedAt)) {{
+        failed = check + 1;
+        failedAt = ordinal;
+    }}
+    return inside < 0 ? 0 : extent - 1;
+}}
+__aicore__ inline void Report(GM_ADDR status, int64_t core) {{
+    if (failed == 0) {{
+        return;
+    }}
+    GlobalTensor<int64_t> slots;
+    slots.SetGlobalBuffer(reinterpret_cast<__gm__ int64_t*>(status));
+    const LocalTensor<int64_t> slot = At<int64_t>(work, {slot});
+    slot.SetValue(0, failed);
+    slot.SetValue(1, failedAt);
+    DataCopy(slots[core * 4], slot, 4);
+}}"""
+
+
 def _kernel_type(units: set[str], phases: int) -> str:
     """By the units that have work; a barrier between vector cores alone needs a mixed type too."""
     if units == {CUBE}:
@@ -520,6 +561,7 @@ def _entry(
     kernels: Mapping[str, Kernel],
     symbols: Mapping[str, str],
     target: Target,
+    checked: bool,
 ) -> tuple[tuple[str, ...], Dim, int]:
     names = [n for phase in launch.body for call in phase.body for n in call.arguments]
     storages = {n: plan.storages[n] for n in dict.fromkeys(names)}
@@ -542,6 +584,8 @@ def _entry(
     parameters = [f"GM_ADDR {identifier(n)}Gm" for n in arguments]
     if places:
         parameters.append("GM_ADDR workspace")
+    if checked:
+        parameters.append("GM_ADDR status")
     address = {n: f"{identifier(n)}Gm" if n in arguments else f"workspace + {cxx(places[n])}" for n in storages}
     phases = len(launch.body)
     most = 1
@@ -578,6 +622,9 @@ def _entry(
                     w.line(f"const Share share({share}, {unit or f'Greatest({share}, 1)'}, core, cores);")
                     w.line(f"{kernel.name} kernel;")
                     given = "".join(f", {address[n]}" for n in call.arguments)
-                    w.line(f"kernel.Init({'cube' if unit_name == CUBE else 'onchip'}{given}, tiling);")
+                    w.line(f"kernel.Init({'cube' if unit_name == CUBE else 'onchip'}{given}, tiling{f', {call.check}' if checks(kernel.program) else ''});")
                     w.line(f"kernel.Step{call.step}(share.first, share.last);")
-    return (*arguments, *(("workspace",) if places else ())), size if places else 0, min(most, cores)
+        if checked:
+            w.line("onchip.Report(status, core);")
+    extra = (*(("workspace",) if places else ()), *(("status",) if checked else ()))
+    return (*arguments, *extra), size if places else 0, min(most, cores)

@@ -160,7 +160,7 @@ def scan(places: Any, line: Scan, before: Access) -> list[str]:
     ]
 
 
-def gather(places: Any, line: Gather) -> list[str]:
+def gather(places: Any, line: Gather, check: int) -> list[str]:
     """One element at a run-time position; a position outside counts from the end, or is clamped and recorded."""
     place = places.places[line.source.name]
     index = list(line.source.index)
@@ -174,7 +174,7 @@ def gather(places: Any, line: Gather) -> list[str]:
     position = read(places, line.position)
     return [
         "{",
-        f"    const int64_t position = Checked({position}, {cxx(line.extent)}, {cxx(line.ordinal)}, status);",
+        f"    const int64_t position = onchip->Checked({position}, {cxx(line.extent)}, firstCheck + {check}, {cxx(line.ordinal)});",
         f"    {write(places, line.target, element)}",
         "}",
     ]

@@ -69,13 +69,16 @@ class Writer:
 
 
 class Vector:
-    """Writes statements; `places` says where tensors lie, `named` what a canonical name was in the graph."""
+    """Writes statements; `places` says where tensors lie, `checks` which values come from positions that may be wrong."""
 
-    def __init__(self, writer: Writer, places: Mapping[str, Place], onchip: Sequence[str], needs: Needs) -> None:
+    def __init__(
+        self, writer: Writer, places: Mapping[str, Place], onchip: Sequence[str], needs: Needs, checks: Sequence[str] = ()
+    ) -> None:
         self.w = writer
         self.places = places
         self.onchip = frozenset(onchip)
         self.needs = needs
+        self.checks = list(checks)
 
     # -- statements --------------------------------------------------------------------------------------------------
     def statement(self, line: Any) -> None:
@@ -88,7 +91,7 @@ class Vector:
         elif isinstance(line, Scan):
             self._scan(line)
         elif isinstance(line, Gather):
-            self._by_element(line.axes, scalar.gather(self, line))
+            self._by_element(line.axes, scalar.gather(self, line, self.checks.index(line.target.name.partition("_")[0])))
         else:
             raise TargetError(f"the vector unit has no {type(line).__name__}")
 
@@ -135,7 +138,7 @@ class Vector:
             integer = DType.INT32 in (dtype, *types)
             return "cast" if ok and (not integer or types[0] in (DType.FLOAT32, DType.INT32, DType.BOOL)) else None
         if all(t is DType.BOOL for t in types):
-            return "mask" if op in MASKS else None
+            return "mask" if op in MASKS and dtype in COMPUTED else None
         if all(t in COMPUTED for t in (dtype, *types)):
             return "float" if op in FLOATS else None
         if all(t is DType.INT32 for t in (dtype, *types)):

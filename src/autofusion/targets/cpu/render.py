@@ -38,7 +38,7 @@ from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module, V, lanes_of
 from autofusion.targets.cpu.loops import Nest, Ref
-from autofusion.tile.ir import Guard, Let, Loop, Program, Step, statements
+from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks, statements
 
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
 ALIGN = 64
@@ -333,19 +333,7 @@ class _Function:
     def _ordinal(self, statement: Statement) -> int:
         """The number of a statement that may fail, among those of the program."""
         checked = checks(self.program)
-        return checked.index(statement.target.name)
-
-
-def checks(program: Program) -> list[str]:
-    """The targets of the statements that may fail at run time, in order."""
-    found = [
-        s.target.name
-        for step in program.steps
-        for b in step.bodies
-        for s in statements(b.body)
-        if isinstance(s, Gather)
-    ]
-    return list(dict.fromkeys(found))
+        return checked.index(statement.target.name.partition("_")[0])
 
 
 def _clusters(planned: Plan) -> Iterator[Cluster]:

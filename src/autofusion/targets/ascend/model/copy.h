@@ -155,11 +155,11 @@ template <typename T> void SetAtomicAdd(aicore::Where where = {__builtin_LINE()}
     aicore::set_atomic(1, aicore::atomic_type<T>(), where);
 }
 template <typename T> void SetAtomicMax(aicore::Where where = {__builtin_LINE()}) {
-    static_assert(aicore::atomic_type<T>() != 0 && !std::is_same_v<T, float>, "SetAtomicMax: half, bfloat16_t, int8, int16, int32");
+    static_assert(aicore::atomic_type<T>() != 0, "SetAtomicMax: float, half, bfloat16_t, int8, int16, int32");
     aicore::set_atomic(2, aicore::atomic_type<T>(), where);
 }
 template <typename T> void SetAtomicMin(aicore::Where where = {__builtin_LINE()}) {
-    static_assert(aicore::atomic_type<T>() != 0 && !std::is_same_v<T, float>, "SetAtomicMin: half, bfloat16_t, int8, int16, int32");
+    static_assert(aicore::atomic_type<T>() != 0, "SetAtomicMin: float, half, bfloat16_t, int8, int16, int32");
     aicore::set_atomic(3, aicore::atomic_type<T>(), where);
 }
 inline void SetAtomicNone(aicore::Where where = {__builtin_LINE()}) { aicore::set_atomic(0, 0, where); }

@@ -260,8 +260,9 @@ inline void gm_record(GmAccess& slot, std::vector<GmAccess>* more, const Instruc
                       uint32_t& more_index, bool writes) {
     uint16_t component = uint16_t(1 + i.core->id * kPipes + i.pipe);
     GmAccess now{component, uint16_t(i.line), i.index, mask, atomic};
-    if (!slot.mask || (!writes && slot.component == component)) {
-        now.mask |= slot.component == component ? slot.mask : 0;
+    bool same = slot.component == component && (!writes || slot.index == i.index || (atomic && slot.atomic));
+    if (!slot.mask || same) {
+        now.mask |= slot.mask;
         slot = now;
         return;
     }

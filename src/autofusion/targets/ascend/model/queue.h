@@ -3,6 +3,7 @@
 // Modelled: buffers are laid out one after another per memory, each rounded up to 32 bytes; EnQue records what the
 // producer's pipe has been given and DeQue makes the consumer's pipe wait for it; FreeTensor and the next AllocTensor
 // do the same the other way round. A buffer's bytes are poisoned by AllocTensor and by FreeTensor. TBuf has no edges.
+// FreeTensor also takes a tensor that was never in the queue (a scratch tensor, as documented examples have it).
 // Assumed: AllocTensor takes the blocks of a queue in turn (a ring), and fails if the next one is not free and no
 // other is: nothing else could free it, so it would wait for ever.
 #ifndef AICORE_QUEUE_H

@@ -57,6 +57,13 @@ AICORE_ENGINE void write_local(const Instruction& i, const View& t, int64_t offs
     write(i, *t.owner, t.memory(), t.address + offset, bytes, t.name());
 }
 
+AICORE_ENGINE void wait_for_writer(const Instruction& i, const View& t, int64_t offset) {
+    const Cell& cell = t.memory().cells[(t.address + offset) / 32];
+    if (!cell.writer || (cell.writer - 1) / kPipes != i.core->id) return;
+    double ready = i.core->free_at[(cell.writer - 1) % kPipes];
+    if (i.core->free_at[i.pipe] < ready) i.core->free_at[i.pipe] = ready;
+}
+
 inline uint64_t gm_stamp(const void* pointer) {
     int number = gm_find(pointer, 1);
     if (number < 0) return 0;
@@ -216,9 +223,8 @@ AICORE_ENGINE int dequeue(int queue, Where where) {
 AICORE_ENGINE void free_buffer(int queue, int buffer, uint32_t generation, Where where) {
     Queue& q = queue_at(queue, "FreeTensor", where);
     Buffer& b = own_buffer(queue, buffer, generation, "FreeTensor", where);
-    if (b.state != BufferState::Dequeued)
-        fail(6, "FreeTensor", where.line, buffer_name(buffer), "the tensor is %s since line %d, FreeTensor takes it after DeQue",
-             kStateNames[int(b.state)], b.line);
+    if (b.state == BufferState::Queued)
+        fail(6, "FreeTensor", where.line, buffer_name(buffer), "the tensor is in the queue since line %d, DeQue comes first", b.line);
     b.state = BufferState::Free;
     b.line = where.line;
     b.was_freed = true;

@@ -77,6 +77,7 @@ void check_align(const Instruction& i, const View& t, int64_t offset, int64_t al
 void check_space(const Instruction& i, const View& t, Space space, const char* operand);
 void read_local(const Instruction& i, const View& t, int64_t offset, int64_t bytes, const char* operand, bool strict = true);
 void write_local(const Instruction& i, const View& t, int64_t offset, int64_t bytes, const char* operand);
+void wait_for_writer(const Instruction& i, const View& t, int64_t offset);  // in time: S stands until the value is there
 
 // S has a data cache over GM: a line that it has read stays as it was until DataCacheCleanAndInvalid.
 void scalar_cache(const Instruction& i, const void* pointer, bool writes);
@@ -88,16 +89,16 @@ namespace AscendC {
 
 template <typename T> T LocalTensor<T>::GetValue(int64_t offset, aicore::Where where) const {
     auto i = aicore::begin(aicore::S, "GetValue", where);
+    aicore::check_space(i, *this, aicore::Space::UB, "src");
     aicore::read_local(i, *this, offset * int64_t(sizeof(T)), sizeof(T), "src");
-    // S waits for whoever wrote it.
-    for (aicore::Pipe p : {aicore::V, aicore::MTE2, aicore::MTE3})
-        if (i.core->free_at[aicore::S] < i.core->free_at[p] && p == aicore::V) i.core->free_at[aicore::S] = i.core->free_at[p];
+    aicore::wait_for_writer(i, *this, offset * int64_t(sizeof(T)));
     aicore::end(i, aicore::kScalarCycles);
     return data()[offset];
 }
 
 template <typename T> void LocalTensor<T>::SetValue(int64_t offset, T value, aicore::Where where) const {
     auto i = aicore::begin(aicore::S, "SetValue", where);
+    aicore::check_space(i, *this, aicore::Space::UB, "dst");
     aicore::write_local(i, *this, offset * int64_t(sizeof(T)), sizeof(T), "dst");
     aicore::end(i, aicore::kScalarCycles);
     data()[offset] = value;

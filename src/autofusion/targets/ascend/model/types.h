@@ -109,7 +109,7 @@ struct half {
     half() = default;
     half(float value) : bits(aicore::half_bits(value)) {}
     half(double value) : bits(aicore::half_bits(float(value))) {}
-    half(int value) : bits(aicore::half_bits(float(value))) {}
+    template <typename I, std::enable_if_t<std::is_integral_v<I>, int> = 0> half(I value) : bits(aicore::half_bits(float(value))) {}
     operator float() const { return aicore::half_value(bits); }
 };
 
@@ -118,7 +118,8 @@ struct bfloat16_t {
     bfloat16_t() = default;
     bfloat16_t(float value) : bits(aicore::bfloat_bits(value)) {}
     bfloat16_t(double value) : bits(aicore::bfloat_bits(float(value))) {}
-    bfloat16_t(int value) : bits(aicore::bfloat_bits(float(value))) {}
+    template <typename I, std::enable_if_t<std::is_integral_v<I>, int> = 0>
+    bfloat16_t(I value) : bits(aicore::bfloat_bits(float(value))) {}
     operator float() const { return aicore::float_of(uint32_t(bits) << 16); }
 };
 static_assert(sizeof(half) == 2 && sizeof(bfloat16_t) == 2, "storage types");
@@ -158,18 +159,60 @@ enum class DcciDst : uint64_t { CACHELINE_ALL, CACHELINE_UB, CACHELINE_OUT, CACH
 enum class HardEvent : uint8_t { AICORE_EVENTS(AICORE_EVENT) MAX };
 #undef AICORE_EVENT
 
-// The level-0 parameter blocks take their fields wide, so that a value out of range is seen, not cut off.
+// The parameter blocks take their fields wide, so that a value out of range is seen, not cut off. Each can be written
+// T{...} and T(...).
 struct UnaryRepeatParams {
     int64_t dstBlkStride = 1, srcBlkStride = 1, dstRepStride = 8, srcRepStride = 8;
+    UnaryRepeatParams() = default;
+    UnaryRepeatParams(int64_t a, int64_t b, int64_t c, int64_t d)
+        : dstBlkStride(a), srcBlkStride(b), dstRepStride(c), srcRepStride(d) {}
 };
 struct BinaryRepeatParams {
-    int64_t dstBlkStride = 1, src0BlkStride = 1, src1BlkStride = 1, dstRepStride = 8, src0RepStride = 8, src1RepStride = 8;
+    int64_t dstBlkStride = 1, src0BlkStride = 1, src1BlkStride = 1, dstRepStride = 8, src0RepStride = 8,
+            src1RepStride = 8;
+    BinaryRepeatParams() = default;
+    BinaryRepeatParams(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f)
+        : dstBlkStride(a), src0BlkStride(b), src1BlkStride(c), dstRepStride(d), src0RepStride(e),
+          src1RepStride(f) {}
 };
-struct BrcbRepeatParams { int64_t dstBlkStride = 1, dstRepStride = 8; };
-struct CopyRepeatParams { int64_t dstStride = 1, srcStride = 1, dstRepeatSize = 8, srcRepeatSize = 8; };
-struct GatherRepeatParams { int64_t dstBlkStride = 1, dstRepStride = 8; };
-struct GatherMaskParams { int64_t src0BlockStride = 1, repeatTimes = 0, src0RepeatStride = 8, src1RepeatStride = 0; };
-
+struct BrcbRepeatParams {
+    int64_t dstBlkStride = 1, dstRepStride = 8;
+    BrcbRepeatParams() = default;
+    BrcbRepeatParams(int64_t a, int64_t b)
+        : dstBlkStride(a), dstRepStride(b) {}
+};
+struct CopyRepeatParams {
+    int64_t dstStride = 1, srcStride = 1, dstRepeatSize = 8, srcRepeatSize = 8;
+    CopyRepeatParams() = default;
+    CopyRepeatParams(int64_t a, int64_t b, int64_t c, int64_t d)
+        : dstStride(a), srcStride(b), dstRepeatSize(c), srcRepeatSize(d) {}
+};
+struct GatherRepeatParams {
+    int64_t dstBlkStride = 1, dstRepStride = 8;
+    GatherRepeatParams() = default;
+    GatherRepeatParams(int64_t a, int64_t b)
+        : dstBlkStride(a), dstRepStride(b) {}
+};
+struct GatherMaskParams {
+    int64_t src0BlockStride = 1, repeatTimes = 0, src0RepeatStride = 8, src1RepeatStride = 0;
+    GatherMaskParams() = default;
+    GatherMaskParams(int64_t a, int64_t b, int64_t c, int64_t d)
+        : src0BlockStride(a), repeatTimes(b), src0RepeatStride(c), src1RepeatStride(d) {}
+};
+struct DataCopyExtParams {
+    int64_t blockCount = 1, blockLen = 0, srcStride = 0, dstStride = 0, rsv = 0;
+    DataCopyExtParams() = default;
+    DataCopyExtParams(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
+        : blockCount(a), blockLen(b), srcStride(c), dstStride(d), rsv(e) {}
+};
+struct Nd2NzParams {
+    int64_t ndNum = 0, nValue = 0, dValue = 0, srcNdMatrixStride = 0, srcDValue = 0, dstNzC0Stride = 0,
+            dstNzNStride = 0, dstNzMatrixStride = 0;
+    Nd2NzParams() = default;
+    Nd2NzParams(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f, int64_t g, int64_t h)
+        : ndNum(a), nValue(b), dValue(c), srcNdMatrixStride(d), srcDValue(e), dstNzC0Stride(f),
+          dstNzNStride(g), dstNzMatrixStride(h) {}
+};
 struct DataCopyParams {  // blockLen and gaps in blocks of 32 bytes (in DataCopyPad: blockLen and GM strides in bytes)
     int64_t blockCount = 1, blockLen = 0;
     union { int64_t srcGap = 0; int64_t srcStride; };
@@ -178,16 +221,21 @@ struct DataCopyParams {  // blockLen and gaps in blocks of 32 bytes (in DataCopy
     DataCopyParams(int64_t count, int64_t length, int64_t source, int64_t destination)
         : blockCount(count), blockLen(length), srcGap(source), dstGap(destination) {}
 };
-struct DataCopyPadParams { bool isPad = false; int64_t leftPadding = 0, rightPadding = 0; uint64_t paddingValue = 0; };
-struct DataCopyExtParams { int64_t blockCount = 1, blockLen = 0, srcStride = 0, dstStride = 0, rsv = 0; };
+struct DataCopyPadParams {
+    bool isPad = false;
+    int64_t leftPadding = 0, rightPadding = 0;
+    uint64_t paddingValue = 0;
+    DataCopyPadParams() = default;
+    DataCopyPadParams(bool pad, int64_t left, int64_t right, uint64_t value)
+        : isPad(pad), leftPadding(left), rightPadding(right), paddingValue(value) {}
+};
 template <typename T> struct DataCopyPadExtParams {
     bool isPad = false;
     int64_t leftPadding = 0, rightPadding = 0;
     T paddingValue = T(0);
-};
-struct Nd2NzParams {
-    int64_t ndNum = 0, nValue = 0, dValue = 0, srcNdMatrixStride = 0, srcDValue = 0, dstNzC0Stride = 0, dstNzNStride = 0,
-            dstNzMatrixStride = 0;
+    DataCopyPadExtParams() = default;
+    DataCopyPadExtParams(bool pad, int64_t left, int64_t right, T value)
+        : isPad(pad), leftPadding(left), rightPadding(right), paddingValue(value) {}
 };
 struct LoadData2DParams {
     int64_t startIndex = 0, repeatTimes = 0, srcStride = 0, sid = 0, dstGap = 0;
@@ -203,9 +251,6 @@ struct MmadParams {
 #if __NPU_ARCH__ == 3510
     bool disableGemv = false;
 #endif
-    MmadParams() = default;
-    MmadParams(int64_t m_, int64_t n_, int64_t k_, int64_t unit, bool source, bool init)
-        : m(m_), n(n_), k(k_), unitFlag(unit), cmatrixSource(source), cmatrixInitVal(init) {}
 };
 struct FixpipeParamsV220 {
     int64_t nSize = 0, mSize = 0, srcStride = 0, dstStride = 0;

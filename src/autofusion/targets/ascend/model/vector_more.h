@@ -56,6 +56,7 @@ inline Rounding rounding_of(AscendC::RoundMode mode) {
     }
 }
 
+void read_lanes(const Instruction& i, const Lanes& lanes, const Lane& src);
 double round_to_integer(double value, Rounding mode);
 float integer_to_float(int64_t value, Rounding mode);  // rounded once
 void check_round_mode(const Instruction& i, int allowed, AscendC::RoundMode mode);
@@ -156,10 +157,23 @@ inline void SetDeqScale(half scale, AICORE_WHERE) {
 }
 
 // dst += scalar * src
+#define AICORE_AXPY_TYPE                                                                                                            \
+    static_assert((std::is_same_v<T, U> && aicore::one_of<T, half, float>) || (std::is_same_v<T, float> && std::is_same_v<U, half>), \
+                  "Axpy: half, float, or half into float");
+template <typename T, typename U, bool isSetMask = true, typename Mask>
+void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const std::common_type_t<U>& scalar, Mask mask, int64_t repeatTime,
+          const UnaryRepeatParams& p, AICORE_WHERE) {
+    AICORE_AXPY_TYPE
+    auto i = aicore::begin(aicore::V, "Axpy", where);
+    const aicore::Lane o[2] = {{&dst, sizeof(T), p.dstBlkStride, p.dstRepStride, "dst"},
+                               {&src, sizeof(U), p.srcBlkStride, p.srcRepStride, "src"}};
+    auto lanes = aicore::lanes_mask(i, sizeof(T), mask, repeatTime, isSetMask);
+    aicore::read_lanes(i, lanes, o[0]);
+    aicore::convert<T, U>(i, lanes, o, 1, [=](U x, T old) { return T(float(double(scalar) * double(x) + double(old))); });
+}
 template <typename T, typename U>
 void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const std::common_type_t<U>& scalar, int64_t count, AICORE_WHERE) {
-    static_assert((std::is_same_v<T, U> && aicore::one_of<T, half, float>) || (std::is_same_v<T, float> && std::is_same_v<U, half>),
-                  "Axpy: half, float, or half into float");
+    AICORE_AXPY_TYPE
     auto i = aicore::begin(aicore::V, "Axpy", where);
     const aicore::Lane o[2] = {{&dst, sizeof(T), 1, 8, "dst"}, {&src, sizeof(U), 1, 8, "src"}};
     auto lanes = aicore::lanes_count(i, count);
@@ -167,24 +181,28 @@ void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const std::commo
     aicore::convert<T, U>(i, lanes, o, 1, [=](U x, T old) { return T(float(double(scalar) * double(x) + double(old))); });
 }
 
-template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
-void ShiftLeft(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::common_type_t<T> scalar, int64_t count, AICORE_WHERE) {
-    AICORE_LEVEL2(ShiftLeft, Int16And32, Int16And32, Int8And64)
-    auto i = aicore::begin(aicore::V, "ShiftLeft", where);
-    aicore::check_range(i, "scalarValue", int64_t(scalar), 0, 8 * int64_t(sizeof(T)));
-    const aicore::Lane o[2] = {{&dst, sizeof(T), 1, 8, "dst"}, {&src, sizeof(T), 1, 8, "src"}};
-    auto f = [=](T x) { return aicore::OpShiftLeft::f<T>(x, scalar); };
-    aicore::unary<decltype(f), T>(i, aicore::lanes_count(i, count), o, 1, f);
-}
-template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
-void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::common_type_t<T> scalar, int64_t count, AICORE_WHERE) {
-    AICORE_LEVEL2(ShiftRight, Int16And32, Int16And32, Int8And64)
-    auto i = aicore::begin(aicore::V, "ShiftRight", where);
-    aicore::check_range(i, "scalarValue", int64_t(scalar), 0, 8 * int64_t(sizeof(T)));
-    const aicore::Lane o[2] = {{&dst, sizeof(T), 1, 8, "dst"}, {&src, sizeof(T), 1, 8, "src"}};
-    auto f = [=](T x) { return aicore::OpShiftRight::f<T>(x, scalar); };
-    aicore::unary<decltype(f), T>(i, aicore::lanes_count(i, count), o, 1, f);
-}
+#define AICORE_SHIFT(Name)                                                                                                       \
+    template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>                                                      \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::common_type_t<T> scalar, int64_t count, AICORE_WHERE) { \
+        AICORE_LEVEL2(Name, Int16And32, Int16And32, Int8And64)                                                                   \
+        auto i = aicore::begin(aicore::V, #Name, where);                                                                         \
+        aicore::check_range(i, "scalarValue", int64_t(scalar), 0, 8 * int64_t(sizeof(T)));                                       \
+        const aicore::Lane o[2] = {{&dst, sizeof(T), 1, 8, "dst"}, {&src, sizeof(T), 1, 8, "src"}};                              \
+        aicore::convert<T, T>(i, aicore::lanes_count(i, count), o, 1, [=](T x, T) { return aicore::Op##Name::f<T>(x, scalar); }); \
+    }                                                                                                                            \
+    AICORE_MASKED                                                                                                                \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, std::common_type_t<T> scalar, Mask mask, int64_t repeatTime, \
+              const UnaryRepeatParams& p, AICORE_WHERE) {                                                                        \
+        AICORE_LEVEL0(Name, Int16And32, Int16And32)                                                                              \
+        auto i = aicore::begin(aicore::V, #Name, where);                                                                         \
+        aicore::check_range(i, "scalarValue", int64_t(scalar), 0, 8 * int64_t(sizeof(T)));                                       \
+        const aicore::Lane o[2] = {{&dst, sizeof(T), p.dstBlkStride, p.dstRepStride, "dst"},                                     \
+                                   {&src, sizeof(T), p.srcBlkStride, p.srcRepStride, "src"}};                                    \
+        aicore::convert<T, T>(i, aicore::lanes_mask(i, sizeof(T), mask, repeatTime, isSetMask), o, 1,                            \
+                              [=](T x, T) { return aicore::Op##Name::f<T>(x, scalar); });                                        \
+    }
+AICORE_SHIFT(ShiftLeft)
+AICORE_SHIFT(ShiftRight)
 
 template <typename T> void Duplicate(const LocalTensor<T>& dst, const std::common_type_t<T>& scalar, int64_t count, AICORE_WHERE) {
     AICORE_LEVEL2(Duplicate, Any16And32, Any16And32, Int8And64)
@@ -218,6 +236,21 @@ template <typename T> void CreateVecIndex(LocalTensor<T> dst, const std::common_
     aicore::vector_access(i, lanes, o, 1);
     for (int64_t k = 0; k < lanes.count; ++k) dst.data()[k] = T(aicore::Wide<T>(first) + aicore::Wide<T>(k));
     aicore::vector_end(i, lanes.count, sizeof(T));
+}
+
+AICORE_MASKED
+void CreateVecIndex(LocalTensor<T>& dst, const std::common_type_t<T>& first, Mask mask, int64_t repeatTime, int64_t dstBlkStride,
+                    int64_t dstRepStride, AICORE_WHERE) {
+    static_assert(aicore::one_of<T, half, float, int16_t, int32_t>, "CreateVecIndex: half, float, int16, int32");
+    auto i = aicore::begin(aicore::V, "CreateVecIndex", where);
+    auto lanes = aicore::lanes_mask(i, sizeof(T), mask, repeatTime, isSetMask);
+    const aicore::Lane o[1] = {{&dst, sizeof(T), dstBlkStride, dstRepStride, "dst"}};
+    aicore::vector_access(i, lanes, o, 1);
+    aicore::for_runs(lanes, sizeof(T), [&](int64_t r, int64_t lane, int64_t n) {
+        auto d = (T*)(dst.raw() + o[0].at(r, lane));
+        for (int64_t k = 0; k < n; ++k) d[k] = T(aicore::Wide<T>(first) + aicore::Wide<T>(r * lanes.per_repeat + lane + k));
+    });
+    aicore::vector_end(i, aicore::lanes_total(lanes), sizeof(T));
 }
 
 AICORE_MASKED

@@ -55,7 +55,6 @@ template <typename T> void gather_repeat(const Lanes& lanes, const Lane& src, in
     }
 }
 
-void read_lanes(const Instruction& i, const Lanes& lanes, const Lane& src);
 void check_disjoint(const Instruction& i, const View& a, int64_t a_bytes, const View& b, int64_t b_bytes);
 
 template <typename T>
@@ -186,6 +185,48 @@ void reduce_all(const char* api, const AscendC::LocalTensor<T>& dst, const Ascen
     vector_end(i, count, sizeof(T), 2);
 }
 
+// Level 0: per repeat, then over the repeats' results, as a tree. `repeat` may exceed 255 here (documentation).
+template <typename T>
+void reduce_masked(const char* api, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
+                   const AscendC::LocalTensor<T>& tmp, Lanes lanes, const Instruction& i, int64_t repeat, int64_t stride, ReduceType type,
+                   bool index) {
+    check_range(i, "repeatTime", repeat, 0, INT32_MAX);
+    check_range(i, "srcRepStride", stride, 0, 65535);
+    if (!lanes.tail) lanes.repeat = repeat;
+    if (!lanes.repeat) return;
+    Lane from{&src, sizeof(T), 1, stride, "src"};
+    check_align(i, src, 0, 32, "src");
+    check_space(i, dst, Space::UB, "dst");
+    check_align(i, dst, 0, (type == ReduceType::SUM ? 1 : 2) * int64_t(sizeof(T)), "dst");
+    read_lanes(i, lanes, from);
+    constexpr int64_t per_block = 32 / sizeof(T);
+    int64_t need = type == ReduceType::SUM ? (lanes.repeat + per_block - 1) / per_block * 32 : reduce_extreme_need(lanes.repeat, sizeof(T), index);
+    if (k2201) {
+        check_align(i, tmp, 0, 32, "sharedTmpBuffer");
+        if (need > tmp.bytes)
+            fail(1, api, i.line, tmp.name(), "sharedTmpBuffer has %lld bytes, %lld are needed", (long long)tmp.bytes, (long long)need);
+        write_local(i, tmp, 0, need, "sharedTmpBuffer");
+    }
+    T values[128], best = T(0);
+    int64_t place = -1;
+    std::vector<T> partial;
+    for (int64_t r = 0; r < lanes.repeat; ++r) {
+        gather_repeat<T>(lanes, from, r, values, T(0));
+        if (type == ReduceType::SUM) { partial.push_back(tree_sum<T>(values, lanes.per_repeat)); continue; }
+        for (int lane = 0; lane < lanes.per_repeat; ++lane)
+            if ((lanes.word(r, lane / 64) >> (lane % 64) & 1) &&
+                (place < 0 || better(Wide<T>(values[lane]), Wide<T>(best), type == ReduceType::MAX))) {
+                best = values[lane];
+                place = r * lanes.per_repeat + lane;
+            }
+    }
+    if (k2201) set_valid(tmp.memory(), tmp.address, need, false);
+    write_local(i, dst, 0, (index ? 2 : 1) * int64_t(sizeof(T)), "dst");
+    if (type == ReduceType::SUM) dst.data()[0] = tree_sum<T>(partial.data(), int64_t(partial.size()));
+    else store_extreme<T>(dst.data(), best, uint32_t(place), index ? ReduceOrder::ORDER_VALUE_INDEX : ReduceOrder::ORDER_ONLY_VALUE);
+    vector_end(i, lanes.repeat * lanes.per_repeat, sizeof(T), 2);
+}
+
 }  // namespace aicore
 
 namespace AscendC {
@@ -210,6 +251,26 @@ void ReduceMin(const LocalTensor<T>& dst, const LocalTensor<T>& src, const Local
     AICORE_REDUCE_TYPE(ReduceMin)
     aicore::reduce_all("ReduceMin", dst, src, tmp, count, ReduceType::MIN, calIndex, where);
 }
+
+template <typename T, typename Mask>
+void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& tmp, Mask mask, int64_t repeatTime,
+               int64_t srcRepStride, AICORE_WHERE) {
+    AICORE_REDUCE_TYPE(ReduceSum)
+    auto i = aicore::begin(aicore::V, "ReduceSum", where);
+    aicore::reduce_masked("ReduceSum", dst, src, tmp, aicore::lanes_mask(i, sizeof(T), mask, 1), i, repeatTime, srcRepStride,
+                          ReduceType::SUM, false);
+}
+#define AICORE_REDUCE_MASKED(Name, type)                                                                                         \
+    template <typename T, typename Mask>                                                                                         \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& tmp, Mask mask, int64_t repeatTime,    \
+              int64_t srcRepStride, bool calIndex = false, AICORE_WHERE) {                                                       \
+        AICORE_REDUCE_TYPE(Name)                                                                                                 \
+        auto i = aicore::begin(aicore::V, #Name, where);                                                                         \
+        aicore::reduce_masked(#Name, dst, src, tmp, aicore::lanes_mask(i, sizeof(T), mask, 1), i, repeatTime, srcRepStride,      \
+                              ReduceType::type, calIndex);                                                                       \
+    }
+AICORE_REDUCE_MASKED(ReduceMax, MAX)
+AICORE_REDUCE_MASKED(ReduceMin, MIN)
 
 #define AICORE_WHOLE_REDUCE(Name, type, defaultOrder)                                                                           \
     AICORE_MASKED                                                                                                                \
