@@ -83,10 +83,11 @@ def run_case(case: Any) -> Result:
     except Exception as error:
         return result("crashed", f"{type(error).__name__}: {error}")
     fallbacks = prepared.compiled.explain().fallbacks
-    counts = prepared.compiled.executable.counts
+    stats = prepared.compiled.stats
+    launches = stats["launches"] // max(stats["calls"], 1)
     state = "reference" if fallbacks else "compiled"
     seconds = time.perf_counter() - start
-    return result(state, fallbacks=tuple(fallbacks), launches=counts.launches // max(counts.calls, 1), seconds=seconds)
+    return result(state, fallbacks=tuple(fallbacks), launches=launches, seconds=seconds)
 
 
 def _worker(connection: Connection) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import autofusion
 from autofusion import api
+from autofusion.cli.main import main
 from autofusion.errors import AutofusionError, FormatError, GraphError
 
 onnx = pytest.importorskip("onnx")
@@ -163,6 +164,16 @@ def test_shapes_replace_open_dimensions() -> None:
         autofusion.onnx.from_model(attention(None), {"x": (3, 9)})
     with pytest.raises(GraphError, match="no input"):
         autofusion.onnx.from_model(attention(None), {"z": (3, 9)})
+
+
+def test_emit_takes_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "m.onnx")
+    onnx.save(attention("batch"), path)
+    for more, expected in (([], "float32[batch, 8]"), (["--shape", "x=3,8"], "float32[3, 8]")):
+        assert main(["emit", path, "--stage", "graph", *more]) == 0
+        assert expected in capsys.readouterr().out
+    assert main(["emit", path, "--stage", "graph", "--shape", "x=3"]) == 2
+    assert "x has 2 dimensions" in capsys.readouterr().err
 
 
 def test_unnamed_dimensions_are_not_one() -> None:

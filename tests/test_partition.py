@@ -109,8 +109,9 @@ REFUSED = {
     Code.LIMIT: too_many,
     Code.PROFIT: does_not_pay,
 }
-# A cycle cannot come up in the greedy walk (its levels exclude it); library kernels have tests of their own.
-ELSEWHERE = {Code.FUSED, Code.CYCLE, Code.LIBRARY}
+# A cycle cannot come up in the greedy walk (its levels exclude it); library kernels and control flow have tests of
+# their own.
+ELSEWHERE = {Code.FUSED, Code.CYCLE, Code.LIBRARY, Code.CONTROL}
 
 
 @pytest.mark.parametrize("code", REFUSED)

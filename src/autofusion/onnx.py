@@ -1,4 +1,5 @@
-"""ONNX for users: `read` a file, `from_model`, and `Backend`, an `onnx.backend.base.Backend`.
+"""ONNX for users: `read` a file, `from_model`, `Backend`, an `onnx.backend.base.Backend`, and `Program`, a model whose
+control flow depends on data.
 
 Nothing here imports the onnx package before it is used.
 """
@@ -7,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autofusion.frontends.onnx import backend, from_model, read
+from autofusion.frontends.onnx import Program, backend, from_model, read
 
-__all__ = ["Backend", "from_model", "read"]  # noqa: F822
+__all__ = ["Backend", "Program", "from_model", "read"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:

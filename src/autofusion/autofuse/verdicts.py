@@ -14,6 +14,7 @@ class Code(StrEnum):
     SPACE = "space"  # iteration spaces share no axis that could be bound to cores
     CAPACITY = "capacity"  # the intermediates do not fit on-chip
     UNIT = "unit"  # the compute units have no path between them
+    CONTROL = "control"  # what follows is only known when the data is
     COMMUNICATION = "communication"  # communication between devices is a boundary
     OPAQUE = "opaque"  # an operator that the target does not compile
     EFFECT = "effect"  # a written buffer is read at other places

@@ -21,7 +21,7 @@ class Command:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """FILE, and how it is compiled."""
-    parser.add_argument("file", metavar="FILE", help="an op-sequence (.json)")
+    parser.add_argument("file", metavar="FILE", help="an op-sequence (.json) or an ONNX model (.onnx)")
     parser.add_argument("--numerics", default="default", metavar="MODE", help="default or strict")
 
 
@@ -39,6 +39,14 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZES",
         help="an input's shape (x=1,2048) or an open dimension's size (n=128); repeatable",
     )
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """What the model is run with."""
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="NAME=FILE", help="an input from a .npy file; repeatable"
+    )
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="of the random inputs (0)")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

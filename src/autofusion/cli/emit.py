@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from autofusion import api
-from autofusion.cli import command, files, models
+from autofusion.cli import command, files, inputs, models
 from autofusion.cli.command import Arguments, Command
 from autofusion.errors import ArgumentError
 
@@ -18,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--cpu", metavar="NAME", help="another CPU: host, sse2, avx2, avx512, or ARCH:CPU such as aarch64:neoverse-v1"
     )
     command.add_target(parser)
+    command.add_shape(parser)
     parser.add_argument("--unfused", action="store_true", help="every operator a group of its own")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (standard output)")
 
@@ -29,7 +30,9 @@ def run(arguments: Arguments) -> int:
         if target != "cpu":
             raise ArgumentError(f"--cpu {arguments.cpu} with --target {target}: give one of the two")
         target = "cpu" if arguments.cpu == "host" else f"cpu:{arguments.cpu}"
-    text = api.emit(models.read(arguments.file), arguments.stage, target, arguments.numerics, not arguments.unfused)
+    graph = models.read(arguments.file, arguments.shape)
+    inputs.sizes_of(graph, arguments.shape)
+    text = api.emit(graph, arguments.stage, target, arguments.numerics, not arguments.unfused)
     text = text.rstrip("\n") + "\n"
     if arguments.output is None:
         print(text, end="")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.cli import terminal
+from autofusion.frontends.onnx.program import SectionedExplanation
 from autofusion.jit.explain import Explanation
 from autofusion.jit.pipeline import Compilation, GroupCode
 from autofusion.kernel.ir import Role
@@ -75,6 +76,24 @@ def table(found: Explanation) -> Table:
             terminal.size(group.bytes_read),
             terminal.size(group.bytes_written),
         )
+    return made
+
+
+def sections(found: SectionedExplanation) -> Table:
+    """A line a section of a model whose control flow depends on data."""
+    made = terminal.table(
+        "Sections, as control flow depends on data",
+        "section",
+        "made for",
+        "operators",
+        "launches",
+        "control: ends before",
+        numbers=("launches",),
+        wide=("operators", "made for", "control: ends before"),
+    )
+    for section in found.sections:
+        operators = summary(section.operators)
+        made.add_row(section.name, ", ".join(section.inputs), operators, str(section.launches), section.then)
     return made
 
 

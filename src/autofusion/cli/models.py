@@ -16,7 +16,8 @@ READERS: dict[str, tuple[str, Callable[[str | Path], Graph]]] = {
 
 
 def read(path: str, shapes: Sequence[str] = ()) -> Graph:
-    """The graph of a file. Raises FormatError with the path, and with what is accepted for an unknown suffix.
+    """The graph of a file. Raises FormatError with the path, and with what is accepted for an unknown suffix;
+    `onnx.Undecided` where control flow depends on data.
 
     `shapes`: the texts of --shape; what they say of an ONNX model's inputs is fixed, as that makes the better kernels
     (and some operators need it). A size by its dimension's name (`n=7`) leaves the dimension open.
@@ -28,6 +29,13 @@ def read(path: str, shapes: Sequence[str] = ()) -> Graph:
     graph = READERS[suffix][1](path)
     fixed = _fixed(graph, shapes) if suffix == ".onnx" else {}
     return onnx.read(path, fixed) if fixed else graph
+
+
+def read_program(path: str, shapes: Sequence[str] = (), target: str = "cpu", numerics: str = "default") -> onnx.Program:
+    """The model that `read` raised Undecided for. Its sections are compiled for the sizes that arrive."""
+    program = onnx.read_program(path, None, target, numerics)
+    fixed = _fixed(program.graph, shapes)
+    return onnx.read_program(path, fixed, target, numerics) if fixed else program
 
 
 def _fixed(graph: Graph, shapes: Sequence[str]) -> dict[str, list[int]]:

@@ -17,18 +17,19 @@ from autofusion.cli.check import Difference
 from autofusion.cli.command import Arguments, Command
 from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError
+from autofusion.frontends.onnx import Program, Undecided
+from autofusion.frontends.onnx.program import SectionedExplanation
+from autofusion.frontends.onnx.sections import Section
 from autofusion.graph.ir import Graph
 from autofusion.jit.explain import Explanation, explain
+from autofusion.jit.pipeline import STAGES
 from autofusion.runtime import pool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
     command.add_model(parser)
-    parser.add_argument(
-        "--input", action="append", default=[], metavar="NAME=FILE", help="an input from a .npy file; repeatable"
-    )
-    parser.add_argument("--seed", type=command.seed, default=0, metavar="N", help="of the random inputs (0)")
+    command.add_input(parser)
     command.add_shape(parser)
     parser.add_argument("--check", action="store_true", help="compare with the reference; exit 1 outside tolerance")
     parser.add_argument("--compare", choices=["unfused"], help="time op by op too")
@@ -44,7 +45,8 @@ class Report:
     """What a run found out. Milliseconds; `differences` is None without --check."""
 
     graph: Graph
-    compiled: api.Compiled
+    outputs: Sequence[str]
+    compiled: api.Compiled | Program
     explanation: Explanation
     arrays: list[Array]
     results: list[Array]
@@ -63,7 +65,7 @@ class Report:
 
     @property
     def compile_ms(self) -> float:
-        return sum(self.stages[name] for name in ("passes", "autofuse", "lower", "codegen", "build"))
+        return sum(self.stages[name] for name in STAGES)
 
 
 def run(arguments: Arguments) -> int:
@@ -72,11 +74,10 @@ def run(arguments: Arguments) -> int:
         raise ArgumentError(f"--save {arguments.save}: expected a name that ends in .npz")
     report = first_run(arguments)
     if arguments.check:
-        report.differences = check.compare(report.graph, report.arrays, report.results, arguments.seed)
+        report.differences = differences(report, arguments)
     measure(report, arguments)
     if arguments.save is not None:
-        names = [output.name for output in report.compiled.graph.outputs]
-        files.write(arguments.save, files.npz(dict(zip(names, report.results, strict=True))))
+        files.write(arguments.save, files.npz(dict(zip(report.outputs, report.results, strict=True))))
     if arguments.json:
         terminal.print_json(as_json(report))
     else:
@@ -87,7 +88,10 @@ def run(arguments: Arguments) -> int:
 def first_run(arguments: Arguments) -> Report:
     """Read, compile and launch once: the counts and the results are of this launch."""
     start = time.perf_counter()
-    graph = models.read(arguments.file, arguments.shape)
+    try:
+        graph = models.read(arguments.file, arguments.shape)
+    except Undecided:
+        return first_run_of_program(arguments)
     read_ms = (time.perf_counter() - start) * 1e3
     arrays, sizes = inputs.prepare(graph, arguments.shape, arguments.input, arguments.seed)
     with terminal.progress(f"compiling {graph.name}") as progress:
@@ -95,8 +99,7 @@ def first_run(arguments: Arguments) -> Report:
         compiled = api.compile_graph(graph, arguments.target, arguments.numerics, progress=progress)
         whole_ms = (time.perf_counter() - start) * 1e3
     assert compiled.compilation is not None
-    stages = dict.fromkeys(("passes", "autofuse", "lower", "codegen", "build"), 0.0)
-    stages |= compiled.compilation.milliseconds
+    stages = dict.fromkeys(STAGES, 0.0) | compiled.compilation.milliseconds
     stages["build"] += max(0.0, whole_ms - sum(stages.values()))  # linking, and what no stage claims
     start = time.perf_counter()
     results = compiled.run(fresh(graph, arrays), arguments.threads)
@@ -104,6 +107,7 @@ def first_run(arguments: Arguments) -> Report:
     counts = compiled.executable.counts
     return Report(
         graph,
+        [output.name for output in graph.outputs],
         compiled,
         explain(compiled.compilation, sizes),
         arrays,
@@ -113,6 +117,50 @@ def first_run(arguments: Arguments) -> Report:
         counts.fallbacks,
         workers=arguments.threads or pool.worker_count(),
     )
+
+
+def first_run_of_program(arguments: Arguments) -> Report:
+    """The same where sections are compiled as the run reaches them."""
+    if arguments.compare:
+        raise ArgumentError(f"--compare {arguments.compare}: not for a model with data-dependent control flow")
+    start = time.perf_counter()
+    program = models.read_program(arguments.file, arguments.shape, arguments.target, arguments.numerics)
+    read_ms = (time.perf_counter() - start) * 1e3
+    arrays, _ = inputs.prepare(program.graph, arguments.shape, arguments.input, arguments.seed)
+    with terminal.progress(f"compiling {program.graph.name}") as progress:
+        program.progress = progress
+        start = time.perf_counter()
+        results = program.run(arrays, arguments.threads)
+        whole_ms = (time.perf_counter() - start) * 1e3
+        program.progress = None
+    stats = program.stats
+    stages = dict.fromkeys(STAGES, 0.0) | stats["stages_ms"]
+    return Report(
+        program.graph,
+        program.outputs,
+        program,
+        program.explain(),
+        arrays,
+        results,
+        {"read": read_ms, **stages, "first launch": max(0.0, whole_ms - sum(stages.values()))},
+        stats["launches"],
+        stats["fallbacks"],
+        workers=arguments.threads or pool.worker_count(),
+    )
+
+
+def differences(report: Report, arguments: Arguments) -> list[Difference]:
+    """Every output against the reference; of a Program those of every launch, for what it was given."""
+    if isinstance(report.compiled, api.Compiled):
+        return check.compare(report.graph, report.arrays, report.results, arguments.seed)
+    found: list[Difference] = []
+
+    def observe(section: Section, arrays: list[Array], results: list[Array]) -> None:
+        assert section.graph is not None
+        found.extend(check.compare(section.graph, arrays, results, arguments.seed))
+
+    report.compiled.run(report.arrays, arguments.threads, observe)
+    return found
 
 
 def fresh(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
@@ -165,12 +213,12 @@ def as_json(report: Report) -> dict[str, Any]:
         "gm_bytes_unfused": found.gm_bytes_unfused,
         "gm_bytes_compulsory": found.gm_bytes_compulsory,
         "checked": differences is not None,
-        "max_abs_err": None if differences is None else max(d.absolute for d in differences),
-        "max_rel_err": None if differences is None else max(d.relative for d in differences),
-        "tolerance_used": None if differences is None else max(d.share for d in differences),
+        "max_abs_err": None if differences is None else max((d.absolute for d in differences), default=0.0),
+        "max_rel_err": None if differences is None else max((d.relative for d in differences), default=0.0),
+        "tolerance_used": None if differences is None else max((d.share for d in differences), default=0.0),
         "stages_ms": report.stages,
         "sizes": dict(found.sizes),
-        "outputs": dict(zip((o.name for o in report.graph.outputs), inputs.types_of(report.results), strict=True)),
+        "outputs": dict(zip(report.outputs, inputs.types_of(report.results), strict=True)),
     }
     return data | ({"unfused": report.unfused} if report.unfused else {})
 
@@ -181,6 +229,8 @@ def show(report: Report, arguments: Arguments) -> None:
     found = report.explanation
     console.print(groups.title(found))
     console.print(groups.table(found))
+    if isinstance(found, SectionedExplanation):
+        console.print(groups.sections(found))
     rows: list[tuple[str, str | Text]] = [*groups.memory(found)]
     stats = report.compiled.stats
     stages = ", ".join(f"{name} {spent:.1f}" for name, spent in report.stages.items())
@@ -210,8 +260,11 @@ def _check(differences: Sequence[Difference]) -> list[tuple[str, str | Text]]:
     """A line an output that is wrong, or one for all that are right."""
     wrong = [d for d in differences if not d.ok]
     if not wrong:
-        absolute, relative = max(d.absolute for d in differences), max(d.relative for d in differences)
-        share = max(d.share for d in differences)
+        absolute, relative = (
+            max((d.absolute for d in differences), default=0.0),
+            max((d.relative for d in differences), default=0.0),
+        )
+        share = max((d.share for d in differences), default=0.0)
         text = f"max abs error {absolute:.3g}, max rel error {relative:.3g}, {share:.1%} of the tolerance"
         return [("check", Text.assemble(("ok", "bold green"), ", ", text))]
     rows: list[tuple[str, str | Text]] = []

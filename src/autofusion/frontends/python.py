@@ -60,10 +60,13 @@ def compile(
     `dynamic`: open dimensions by argument name, `{"x": ("n", 64)}`; one compile then serves all sizes. For an ONNX
     model it replaces the declared dimensions, by sizes where numbers are given. Returns an
     `api.Compiled` for a graph or file, a `Function` for a function; both are callable and have `.explain()`,
-    `.source(stage)`, `.stats` and `.save(path)`. Raises AutofusionError with one clear line.
+    `.source(stage)`, `.stats` and `.save(path)`. An ONNX model whose control flow depends on data gives an
+    `onnx.Program`, which has the same but cannot be saved. Raises AutofusionError with one clear line.
     """
     if isinstance(what, str | Path):
-        return api.compile_graph(_read(what, dynamic), target, numerics)
+        if Path(what).suffix.lower() == ".onnx":
+            return onnx.compile_file(what, dynamic, target, numerics)
+        return api.compile_graph(opseq.read(what), target, numerics)
     if isinstance(what, Graph):
         return api.compile_graph(what, target, numerics)
     if not callable(what):
@@ -74,13 +77,6 @@ def compile(
     names = argument_names(what, len(arrays))
     traced = tracer.trace(what, [_spec(n, a, dynamic) for n, a in zip(names, arrays, strict=True)])
     return Function(api.compile_graph(traced.graph, target, numerics), traced)
-
-
-def _read(path: str | Path, shapes: Dynamic | None) -> Graph:
-    """An op-sequence, or an ONNX model whose declared dimensions `shapes` may replace."""
-    if Path(path).suffix.lower() == ".onnx":
-        return onnx.read(path, shapes)
-    return opseq.read(path)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> list[str]:

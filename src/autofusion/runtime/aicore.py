@@ -194,7 +194,7 @@ def build(source: str, kernels: Sequence[str], arch: int = 2201) -> Model:
         with _aside(engine) as folder:
             (folder / "kernel.cpp").write_text(text, encoding="utf-8")
             header = engine / "kernel_operator.h"
-            inputs = ["-I", engine, "-include", header, folder / "kernel.cpp", engine / "engine.o"]
+            inputs: list[str | Path] = ["-I", engine, "-include", header, folder / "kernel.cpp", engine / "engine.o"]
             _compile(compiler, arch, [*inputs, "-o", folder / "kernel"])
             with (folder / "kernel").open("r+b") as file:
                 digest = hashlib.sha256(file.read()).digest()

@@ -45,10 +45,21 @@ class NodeDef:
         """`Add`, or `domain.Op` outside the default domain."""
         return f"{self.domain}.{self.op}" if self.domain else self.op
 
+    @property
+    def label(self) -> str:
+        """`Add (its name)`, with its first output where it has no name."""
+        return f"{self.op} ({self.name or next(iter(self.outputs), '')})"
+
+    @property
+    def bodies(self) -> dict[str, GraphDef]:
+        """Sub-graphs by attribute."""
+        return {name: value for name, value in self.attributes.items() if isinstance(value, GraphDef)}
+
 
 @dataclass(frozen=True)
 class GraphDef:
-    """A graph or a body. `opsets`: version by domain."""
+    """A graph or a body. `opsets`: version by domain; `output_types`: what is declared of the outputs, None where
+    nothing is."""
 
     name: str
     inputs: tuple[TensorInfo | str, ...]
@@ -56,6 +67,7 @@ class GraphDef:
     nodes: tuple[NodeDef, ...]
     outputs: tuple[str, ...]
     opsets: Mapping[str, int]
+    output_types: tuple[TensorInfo | None, ...] = ()
 
 
 @functools.cache
@@ -133,7 +145,8 @@ def _graph(graph: Any, opsets: Mapping[str, int], bound: Mapping[str, Any] | Non
     inputs = tuple(_info(value) for value in graph.input if value.name not in initialisers)
     nodes = tuple(_node(node, opsets, bound or {}) for node in graph.node)
     outputs = tuple(_text(o.name) for o in graph.output)
-    return GraphDef(_text(graph.name) or "graph", inputs, initialisers, nodes, outputs, opsets)
+    types = tuple(_declared(value) for value in graph.output)
+    return GraphDef(_text(graph.name) or "graph", inputs, initialisers, nodes, outputs, opsets, types)
 
 
 def _info(value: Any) -> TensorInfo | str:
@@ -148,6 +161,15 @@ def _info(value: Any) -> TensorInfo | str:
     if not tensor.HasField("shape"):
         return name
     return TensorInfo(name, dtype_of(tensor.elem_type), tuple(map(_extent, tensor.shape.dim)))
+
+
+def _declared(value: Any) -> TensorInfo | None:
+    """An output's declaration; None where it does not say a tensor's element type and rank."""
+    try:
+        found = _info(value)
+    except GraphError:
+        return None
+    return found if isinstance(found, TensorInfo) else None
 
 
 def _extent(dim: Any) -> int | str | None:

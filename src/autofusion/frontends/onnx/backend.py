@@ -14,7 +14,8 @@ from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError, GraphError, TargetError
 from autofusion.frontends.onnx import adapter
 from autofusion.frontends.onnx.importer import from_model
-from autofusion.frontends.onnx.values import DataDependent
+from autofusion.frontends.onnx.program import Program
+from autofusion.frontends.onnx.values import DataDependent, Undecided
 
 VARIANTS = 64  # compiled variants of one model that are kept
 
@@ -50,7 +51,8 @@ def _representation() -> type:
     base = adapter.module("onnx.backend.base")
 
     class Prepared(base.BackendRep):  # type: ignore[misc, name-defined]
-        """One model; compiled anew for new values of inputs that decide shapes (axes, sizes, a Reshape's shape)."""
+        """One model; compiled anew for new values of inputs that decide shapes (axes, sizes, a Reshape's shape), and as
+        a Program where its control flow depends on data."""
 
         def __init__(self, model: Any, numerics: str) -> None:
             self.model = model
@@ -59,7 +61,7 @@ def _representation() -> type:
             self.inputs = [value.name for value in model.graph.input if value.name not in declared]
             self.outputs = [value.name for value in model.graph.output]
             self.deciding: list[str] = []
-            self._variants: dict[Any, tuple[api.Compiled, list[str]]] = {}
+            self._variants: dict[Any, tuple[api.Compiled | Program, list[str]]] = {}
             try:
                 self.compiled = self._compiled({})[0]
             except DataDependent as error:
@@ -72,10 +74,15 @@ def _representation() -> type:
                 raise error
             self.deciding += new
 
-        def _compiled(self, values: dict[str, Array]) -> tuple[api.Compiled, list[str]]:
+        def _compiled(self, values: dict[str, Array]) -> tuple[api.Compiled | Program, list[str]]:
             key = tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in values.items())
             if key not in self._variants:
-                graph = from_model(self.model, values=values, specialise=True)
+                try:
+                    graph = from_model(self.model, values=values, specialise=True)
+                except Undecided:
+                    self.deciding = []
+                    self._variants = {(): (Program(self.model, numerics=self.numerics), self.inputs)}
+                    return self._variants[()]
                 left = [name for name in self.inputs if name not in values]
                 if len(self._variants) >= VARIANTS:
                     self._variants.clear()

@@ -1,6 +1,7 @@
-"""If, Loop and Scan: what is decided at import is unrolled; a condition of the data chooses between computed values.
+"""If, Loop and Scan inside one graph: what is decided at import is unrolled, a cheap choice is a selection.
 
-Operators have no effects, so both branches of an `If` can be computed and the values of one kept.
+All else is Undecided here, and run from the host (`program.py`). A choice is cheap where both branches together make at
+most SELECTED operators, all of them elementwise or views: such cannot fail, whichever branch is taken.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from autofusion.errors import GraphError
+from autofusion.errors import AutofusionError, GraphError
 from autofusion.frontends.onnx.adapter import GraphDef, NodeDef
-from autofusion.frontends.onnx.values import DataDependent, Operand
-from autofusion.graph.ir import Value
+from autofusion.frontends.onnx.values import DataDependent, Operand, Undecided
+from autofusion.graph.ir import Node
+from autofusion.kinds import Kind
 
 UNROLLED = 1024  # iterations of one loop
+SELECTED = 16  # operators of both branches of an If that is a selection
+_CANNOT_FAIL = (Kind.SOURCE, Kind.ELEMENTWISE, Kind.VIEW, Kind.BROADCAST)
 
-Runner = Callable[[GraphDef, Mapping[str, Operand]], list[Operand]]
 Control = Callable[[Any, NodeDef, Sequence[Any]], Sequence[Any]]
 
 
@@ -31,20 +34,28 @@ def _if(scope: Any, node: NodeDef, operands: Sequence[Operand]) -> Sequence[Oper
     branches = [node.attributes["then_branch"], node.attributes["else_branch"]]
     if chosen is not None:
         return scope.inner(branches[not chosen], {})  # type: ignore[no-any-return]
-    if scope.importer.specialise and isinstance(operands[0], Value) and len(operands[0].shape) == 0:
-        sources = scope.F.sources(operands[0])
-        if sources and all(not scope.F.input_shape(name) for name in sources):
-            raise DataDependent("a condition is only known when the graph runs", operands[0])
-    yes, no = (scope.inner(branch, {}) for branch in branches)
-    results: list[Operand] = []
-    for name, a, b in zip(node.outputs, yes, no, strict=False):
-        left, right = scope.F.lift(a), scope.F.lift(b)
-        if left.type != right.type:
-            kinds = f"{left.dtype}{list(left.shape)} and {right.dtype}{list(right.shape)}"
-            raise GraphError(f"output {name!r} is {kinds} by a condition that is only known when the graph runs")
-        condition = scope.F.reshape(scope.F.lift(operands[0]), shape=())
-        results.append(scope.F.where(condition, left, right))
-    return results
+    mark = scope.F.mark()
+    made = _selection(scope, operands[0], branches) if sum(len(b.nodes) for b in branches) <= SELECTED else None
+    if made is None:
+        scope.F.undo(mark)
+        raise Undecided("the condition is only known when the graph runs")
+    return made
+
+
+def _selection(scope: Any, condition: Operand, branches: Sequence[GraphDef]) -> list[Operand] | None:
+    """Both branches and a `where` over their outputs; None where that is not cheap, or does not fit."""
+    start = len(scope.F.body)
+    try:
+        yes, no = ([scope.F.lift(each) for each in scope.inner(branch, {})] for branch in branches)
+    except AutofusionError:
+        return None  # a branch that does not fit these operands may be the one that is not taken
+    made = [line for line in scope.F.body[start:] if isinstance(line, Node)]
+    if len(made) > SELECTED or any(line.kind not in _CANNOT_FAIL for line in made):
+        return None
+    if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
+        return None
+    flag = scope.F.reshape(scope.F.lift(condition), shape=())
+    return [scope.F.where(flag, a, b) for a, b in zip(yes, no, strict=True)]
 
 
 def _stacked(scope: Any, items: Sequence[Operand], axis: int) -> Operand:
@@ -63,35 +74,29 @@ def _loop(scope: Any, node: NodeDef, operands: Sequence[Operand | None]) -> Sequ
     body: GraphDef = node.attributes["body"]
     trips, condition, *carried = operands
     limit = _known(trips) if trips is not None else UNROLLED + 1
-    if limit is None:
-        raise _undecided(trips, "the number of iterations is")
     going = True if condition is None else _known(condition)
-    if going is None:
-        raise _undecided(condition, "the condition is")
+    if limit is None or going is None:
+        what = "condition" if going is None else "number of iterations"
+        raise Undecided(f"the {what} is only known when the graph runs")
     state: list[Any] = list(carried)
     scans: list[list[Operand]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
     names = [each if isinstance(each, str) else each.name for each in body.inputs]
     iteration = 0
     while going and iteration < limit:
         if iteration >= UNROLLED:
-            raise GraphError(f"the loop has more than {UNROLLED} iterations")
+            raise Undecided(f"more than {UNROLLED} iterations")
         given = [np.array(iteration, np.int64), np.array(True), *state]
         results = scope.inner(body, dict(zip(names, given, strict=True)))
         going = _known(results[0])
         if going is None:
-            raise _undecided(results[0], "the condition is")
+            raise Undecided("the condition is only known when the graph runs")
         state = list(results[1 : 1 + len(state)])
         for scan, item in zip(scans, results[1 + len(state) :], strict=True):
             scan.append(item)
         iteration += 1
     if any(not scan for scan in scans):
-        raise GraphError("a loop of no iterations that collects values")
+        raise Undecided("no iterations, and values to collect")
     return [*state, *(_stacked(scope, scan, 0) for scan in scans)]
-
-
-def _undecided(operand: Any, what: str) -> GraphError:
-    text = f"{what} only known when the graph runs (data-dependent)"
-    return DataDependent(text, operand) if isinstance(operand, Value) else GraphError(text)
 
 
 def _scan(scope: Any, node: NodeDef, operands: Sequence[Operand | None]) -> Sequence[Operand]:
@@ -105,11 +110,14 @@ def _scan(scope: Any, node: NodeDef, operands: Sequence[Operand | None]) -> Sequ
 
 
 def _old_scan(scope: Any, node: NodeDef, values: list[Operand], count: int) -> Sequence[Operand]:
-    """Opset 8: a batch axis in front of all. One batch is what is taken."""
+    """Opset 8: a batch axis in front of all. One batch is what is taken, and only here: the host does not run it."""
     if any(each.shape[0] != 1 for each in values):
         raise GraphError("Scan of opset 8 over several batches is not supported")
     single = [_without_first(scope, each) for each in values]
-    made = _scanned(scope, {}, node.attributes["body"], single[:-count], single[-count:])
+    try:
+        made = _scanned(scope, {}, node.attributes["body"], single[:-count], single[-count:])
+    except (Undecided, DataDependent) as error:
+        raise GraphError(f"Scan of opset 8: {error}") from None
     return [scope.F.reshape(scope.F.lift(each), shape=(1, *each.shape)) for each in made]
 
 
@@ -123,8 +131,8 @@ def _scanned(
     axes = attributes.get("scan_input_axes") or (0,) * len(scanned)
     backward = attributes.get("scan_input_directions") or (0,) * len(scanned)
     length = scanned[0].shape[axes[0]]
-    if not isinstance(length, int) or length > UNROLLED:
-        raise GraphError(f"a scan over {length} steps: expected a known number, at most {UNROLLED}")
+    if not isinstance(length, int) or not 0 < length <= UNROLLED:
+        raise Undecided(f"a scan over {length} steps: unrolled are 1 to {UNROLLED}")
     names = [each if isinstance(each, str) else each.name for each in body.inputs]
     collected: list[list[Operand]] = [[] for _ in range(len(body.outputs) - len(state))]
     for time in range(length):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ from autofusion.errors import AutofusionError, DTypeError, GraphError
 from autofusion.frontends.onnx import adapter, control, host, mapping
 from autofusion.frontends.onnx.adapter import GraphDef, NodeDef, TensorInfo
 from autofusion.frontends.onnx.call import Call
-from autofusion.frontends.onnx.values import DataDependent, Dims, ImportBuilder, Known, Operand, Symbolic, Unmapped
+from autofusion.frontends.onnx.values import (
+    DataDependent,
+    Dims,
+    ImportBuilder,
+    Known,
+    Operand,
+    Symbolic,
+    Undecided,
+    Unmapped,
+)
 from autofusion.graph.builder import RESERVED
 from autofusion.graph.ir import Graph, Value
 
@@ -25,12 +35,20 @@ Shapes = Mapping[str, Sequence[int | str]]
 
 
 def read(path: str | Path, shapes: Shapes | None = None) -> Graph:
-    """The graph of an .onnx file. Raises FormatError or GraphError with the path."""
-    try:
+    """The graph of an .onnx file. Raises FormatError, or what `from_model` raises, with the path."""
+    with naming(path):
         return from_model(adapter.load(path), shapes, Path(path).stem)
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Puts the path into the text of errors."""
+    try:
+        yield
     except AutofusionError as error:
         text = " ".join(str(error).split())
-        raise (error if text.startswith(str(path)) else type(error)(f"{path}: {text}")) from None
+        kind = GraphError if isinstance(error, DataDependent) else type(error)
+        raise (error if text.startswith(str(path)) else kind(f"{path}: {text}")) from None
 
 
 def from_model(
@@ -44,47 +62,63 @@ def from_model(
 
     `shapes`: by input, sizes or names that replace the declared dimensions. Open dimensions become symbols of their
     names, or of the input's name and axis where they have none. `values`: inputs that become constants. Raises
-    GraphError for what is not supported: operators that are unknown are listed in one error. With `specialise`, a shape
-    that inputs decide raises DataDependent naming them, even where the host could run the operator.
+    GraphError for what is not supported: operators that are unknown are listed in one error. Raises Undecided, a
+    GraphError, where control flow depends on the data: no one graph is such a model, a `Program` is. With `specialise`,
+    a shape that inputs decide raises DataDependent naming them, even where the host could run the operator.
     """
     definition = adapter.graph_of(model)
-    return _Importer(definition, name or definition.name, specialise).graph(shapes or {}, values or {})
+    try:
+        return Importer(definition, name or definition.name, specialise).graph(shapes or {}, values or {})
+    except (DataDependent, Undecided) as error:
+        if isinstance(error, DataDependent) and (specialise or not has_control(definition)):
+            raise
+        text = "data-dependent control flow is no one graph, compile() runs it as several"
+        raise Undecided(f"{error}; {text}") from None
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name that every text form can hold."""
     return re.sub(r'[^!-~]|["\\]', "_", name) or "_"
 
 
-class _Importer:
+class Importer:
+    """What the scopes of one import share: the builder, and the symbols of open dimensions."""
+
     def __init__(self, definition: GraphDef, name: str, specialise: bool) -> None:
         self.definition = definition
         self.specialise = specialise
-        self.F = ImportBuilder(_plain(name))
+        self.F = ImportBuilder(plain(name))
         self.symbols: dict[str, str] = {}
 
     def graph(self, shapes: Shapes, values: Mapping[str, Array]) -> Graph:
-        _refuse_unknown(self.definition)
         scope = Scope(self, self.definition.opsets)
-        unknown = sorted(set(shapes) - {_name_of(each) for each in self.definition.inputs})
-        if unknown:
-            known = ", ".join(_name_of(each) for each in self.definition.inputs)
-            raise GraphError(f"shapes: {unknown[0]!r} is no input; the inputs are {known or 'none'}")
-        for info in self.definition.inputs:
-            if isinstance(info, str):
-                raise GraphError(f"input {info!r}: its rank is not declared")
-            if info.name in values:
-                scope.define(info.name, np.asarray(values[info.name]))
-                continue
-            shape = self._shape(info, shapes.get(info.name))
-            scope.define(info.name, self.F.input(_plain(info.name), info.dtype, shape))
+        for name, array in values.items():
+            scope.define(name, np.asarray(array))
+        for name, value in self.inputs(shapes, values).items():
+            scope.define(name, value)
         scope.run(self.definition)
         taken: set[str] = set()
         for name in self.definition.outputs:
-            value = self._output(scope.lookup(name), _plain(name), taken)
+            value = self._output(scope.lookup(name), plain(name), taken)
             taken.add(value.name)
             self.F.output(value)
         return self.F.build()
+
+    def inputs(self, shapes: Shapes, known: Container[str] = ()) -> dict[str, Value]:
+        """The model's inputs, but for those that are known, made and by name."""
+        _refuse_unknown(self.definition)
+        unknown = sorted(set(shapes) - {_name_of(each) for each in self.definition.inputs})
+        if unknown:
+            names = ", ".join(_name_of(each) for each in self.definition.inputs)
+            raise GraphError(f"shapes: {unknown[0]!r} is no input; the inputs are {names or 'none'}")
+        made: dict[str, Value] = {}
+        for info in self.definition.inputs:
+            if isinstance(info, str):
+                raise GraphError(f"input {info!r}: its rank is not declared")
+            if info.name not in known:
+                shape = self._shape(info, shapes.get(info.name))
+                made[info.name] = self.F.input(plain(info.name), info.dtype, shape)
+        return made
 
     def _output(self, operand: Operand, name: str, taken: set[str]) -> Value:
         value = self.F.lift(operand, name)
@@ -134,6 +168,11 @@ def _nodes(definition: GraphDef) -> Iterator[NodeDef]:
                 yield from _nodes(value)
 
 
+def has_control(definition: GraphDef) -> bool:
+    """Whether there is an If, a Loop or a Scan."""
+    return any(node.key in control.CONTROL for node in definition.nodes)
+
+
 def _refuse_unknown(definition: GraphDef) -> None:
     """One error for all operators that nothing here knows."""
     found: dict[str, int] = {}
@@ -149,7 +188,7 @@ def _refuse_unknown(definition: GraphDef) -> None:
 class Scope:
     """Names of one graph, body or function; bodies see the names around them."""
 
-    def __init__(self, importer: _Importer, opsets: Mapping[str, int], around: Scope | None = None) -> None:
+    def __init__(self, importer: Importer, opsets: Mapping[str, int], around: Scope | None = None) -> None:
         self.importer = importer
         self.F = importer.F
         self.opsets = opsets
@@ -182,7 +221,7 @@ class Scope:
             return operand
         made = scope._lifted.get(name)
         if made is None or made.name not in self.F.names:
-            made = scope._lifted[name] = self.F.lift(operand, _plain(name))
+            made = scope._lifted[name] = self.F.lift(operand, plain(name))
         return made
 
     # -- walking -------------------------------------------------------------------------------------------------------
@@ -200,10 +239,9 @@ class Scope:
         try:
             made = self._make(node)
         except AutofusionError as error:
-            where = node.name or next(iter(node.outputs), "")
             kind = GraphError if isinstance(error, Unmapped) else type(error)
             text = str(error)
-            text = text if text.startswith(f"{node.op} (") else f"{node.op} ({where}): {text}"
+            text = text if text.startswith(f"{node.op} (") else f"{node.label}: {text}"
             if isinstance(error, DataDependent):
                 raise DataDependent(text, error.value, self.F.sources(error.value)) from None
             raise kind(text) from None
@@ -234,6 +272,9 @@ class Scope:
                     raise
                 reasons.append(error)
                 self.F.undo(mark)
+        decided = next((error for error in reasons if isinstance(error, DataDependent)), None)
+        if decided is not None:
+            raise decided
         # What is wrong with the model says more than which ways were tried.
         wrong = [str(error) for error in reasons if not isinstance(error, Unmapped)]
         raise GraphError(wrong[0] if wrong else "; ".join(dict.fromkeys(filter(None, map(str, reasons)))))
@@ -274,12 +315,12 @@ class Scope:
         maker = mapping.MAPPING.get(node.key)
         if maker is None:
             raise Unmapped("")
-        self.F.hint = _plain(next((o for o in node.outputs if o), node.op))
+        self.F.hint = plain(next((o for o in node.outputs if o), node.op))
         made = maker(self._call(node, operands, opset))
         results = list(made) if isinstance(made, list | tuple) else [made]
         for position, (value, name) in enumerate(zip(results, node.outputs, strict=False)):
             if isinstance(value, Value) and name and not any(value is each for each in operands):
-                renamed = self.F.rename(value, _plain(name))
+                renamed = self.F.rename(value, plain(name))
                 results = [renamed if each is value else each for each in results]
                 assert results[position] is renamed
         return results
@@ -345,4 +386,6 @@ def _settled(result: Any) -> Operand | None:
     if all(isinstance(each, int | np.integer | bool | np.bool_) for each in array.flat):
         boolean = array.size > 0 and all(isinstance(each, bool | np.bool_) for each in array.flat)
         return array.astype(bool if boolean else np.int64)
+    if any(each is None for each in array.flat):
+        raise GraphError("an input or an attribute is missing")
     return Dims(array)

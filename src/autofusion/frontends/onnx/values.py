@@ -37,6 +37,10 @@ class DataDependent(GraphError):
         self.inputs = inputs
 
 
+class Undecided(GraphError):
+    """Which operators run is only known when the graph runs: no one graph says it, a `Program` does."""
+
+
 class Unknown(Unmapped):
     """Not computable on dims alone."""
 

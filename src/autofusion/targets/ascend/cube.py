@@ -299,4 +299,11 @@ class Cube:
         self.w.line(f"cube->result.FreeTensor({name});")
 
     def _put(self, line: Put) -> None:
-        raise TargetError("a contraction followed by work of the vector unit is not generated for this target yet")
+        name, ring = line.buffer, self.program.tensors[line.ring]
+        statement = self.results[name]
+        extents = {a.name: a.extent for a in statement.axes}
+        m, n = (cxx(extents[str(i)]) if isinstance(i, Expr) else "1" for i in statement.target.index[-2:])
+        self._finish(name)
+        self.w.line(f"Drain({line.ring}.ToFill(), {name}, {m}, {n}, {ring.shape[-1]}, false);")
+        self.w.line(f"{line.ring}.Filled();")
+        self.w.line(f"cube->result.FreeTensor({name});")

@@ -19,7 +19,7 @@ from autofusion.placement import Span, first_fit
 from autofusion.targets.ascend.dimension import coefficient_of
 from autofusion.target import GM
 from autofusion.tile import memory
-from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, statements
+from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Take, statements
 
 BLOCK = 32  # bytes: what every start is aligned to
 PARTIAL = 512  # bytes: partials of different cores share no cache line
@@ -151,6 +151,12 @@ class _Layout:
             if isinstance(line, Copy) and self._loads(line):
                 name = line.target.name
                 self.places[name] = self._loaded(line)
+                block.loads[name] = block.load_bytes
+                block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
+                self.moved.add(name)
+            elif isinstance(line, Take):
+                name = line.buffer
+                self.places[name] = self._value(name, self.onchip[name].dtype, self._extents(name))
                 block.loads[name] = block.load_bytes
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)

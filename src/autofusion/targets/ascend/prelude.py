@@ -358,6 +358,45 @@ __aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>
     shape.dstNdStride = 0;
     Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
 }""",
+    "Ring": """// Tiles from the cube to its two vector cores, through global memory: one is read while the next is written. Both
+// vector cores pass every tile; the one that it is not for skips it.
+template <int Ready, int Free>
+struct Ring {
+    static constexpr int64_t DEPTH = 2;
+    GlobalTensor<float> slots;
+    int64_t size = 0, passed = 0;
+    __aicore__ inline void Init(GM_ADDR address, int64_t elements) {
+        slots.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(address));
+        size = elements;
+    }
+    __aicore__ inline GlobalTensor<float> ToFill() {
+        if (passed >= DEPTH) {
+            CrossCoreWaitFlag(Free);
+        }
+        return slots[passed % DEPTH * size];
+    }
+    __aicore__ inline void Filled() {
+        CrossCoreSetFlag<2, PIPE_FIX>(Ready);
+        ++passed;
+    }
+    __aicore__ inline void Close() {
+        for (; passed > 0; passed = passed > DEPTH ? DEPTH - 1 : passed - 1) {
+            CrossCoreWaitFlag(Free);
+        }
+    }
+    __aicore__ inline GlobalTensor<float> ToRead() {
+        CrossCoreWaitFlag(Ready);
+        return slots[passed % DEPTH * size];
+    }
+    __aicore__ inline void Read() {
+        CrossCoreSetFlag<2, PIPE_MTE2>(Free);
+        ++passed;
+    }
+    __aicore__ inline void Skip() {
+        CrossCoreWaitFlag(Ready);
+        Read();
+    }
+};""",
     "Share": """// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
 struct Share {
     int64_t first, last;

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from autofusion import dims
+from autofusion import dims, text
 from autofusion.dims import Dim, substitute
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
-from autofusion.superkernel.plan import Launch, Place as Kept
+from autofusion.superkernel.plan import Call, Launch
+from autofusion.superkernel.plan import Place as Kept
 from autofusion.superkernel.plan import Plan
 from autofusion.target import GM, Target
 from autofusion.targets.ascend import prelude
@@ -21,10 +22,11 @@ from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
 from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
-from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Step, checks, statements
+from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
 
 QUEUES = ("VECIN", "VECOUT")
 CUBE, VECTOR = "cube", "vector"
+MEMORIES = ((VECTOR, ("OnChip", "onchip")), (CUBE, ("CubeMemory", "cube")))
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,9 @@ class _Class:
         self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
 
-        self.on_cube = any(b.unit == CUBE for step in self.program.steps for b in step.bodies)
-        self.chip, self.chip_class = ("cube", "CubeMemory") if self.on_cube else ("onchip", "OnChip")
+        units = {b.unit for step in self.program.steps for b in step.bodies}
+        self.memories = [(each, chip) for each, chip in MEMORIES if each in units]
+        self.rings = [ring for step in self.program.steps for ring in step.rings]
 
     def run(self) -> _Written:
         w = self.w
@@ -156,8 +159,13 @@ class _Class:
     def _init(self) -> None:
         parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
         first = ", int64_t check" if self.checks else ""
-        with self.w.block(f"__aicore__ inline void Init({self.chip_class}& chip{parameters}, const Tiling& tiling{first})"):
-            self.w.line(f"{self.chip} = &chip;")
+        chips = ", ".join(f"{memory}& {chip}Memory" for _, (memory, chip) in self.memories)
+        rings = "".join(f", GM_ADDR {ring.name}Address" for ring in self.rings)
+        with self.w.block(f"__aicore__ inline void Init({chips}{parameters}{rings}, const Tiling& tiling{first})"):
+            for _, (_, chip) in self.memories:
+                self.w.line(f"{chip} = &{chip}Memory;")
+            for ring in self.rings:
+                self.w.line(f"{ring.name}.Init({ring.name}Address, {ring_elements(ring)});")
             for tensor in self.tensors:
                 kind = ELEMENTS[tensor.dtype]
                 self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
@@ -167,7 +175,10 @@ class _Class:
                 self.w.line("firstCheck = check;")
 
     def _members(self) -> None:
-        self.w.line(f"{self.chip_class}* {self.chip};")
+        for _, (memory, chip) in self.memories:
+            self.w.line(f"{memory}* {chip};")
+        for number, ring in enumerate(self.rings):
+            self.w.line(f"Ring<{2 * number}, {2 * number + 1}> {ring.name};")
         for tensor in self.tensors:
             note = self.kernel.names.get(tensor.name, "")
             shape = ", ".join(map(str, tensor.shape))
@@ -179,12 +190,16 @@ class _Class:
             self.w.line("int64_t firstCheck;")
 
     def _step(self, number: int, step: Step) -> None:
-        if len(step.bodies) != 1:
-            raise TargetError("a contraction followed by work of the vector unit is not generated for this target yet")
-        (parallel,) = step.bodies[0].body
-        if step.bodies[0].unit == CUBE:
-            self._cube_step(number, parallel)
+        by_unit = {body.unit: body.body[0] for body in step.bodies}
+        if CUBE in by_unit:
+            self._cube_step(number, by_unit[CUBE], [ring.name for ring in step.rings])
+        if len(by_unit) > 1:
+            self.w.line("")
+            self._taking_step(number, by_unit[VECTOR])
             return
+        if CUBE in by_unit:
+            return
+        parallel = by_unit[VECTOR]
         with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
             self._declared(parallel)
             with self.w.block(
@@ -192,12 +207,40 @@ class _Class:
             ):
                 self._body(parallel.body)
 
-    def _cube_step(self, number: int, parallel: Parallel) -> None:
+    def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[str]) -> None:
         cube = Cube(self.w, self.program, self.layout.places, parallel)
-        with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
+        name = f"Products{number}" if rings else f"Step{number}"
+        with self.w.block(f"__aicore__ inline void {name}(int64_t first, int64_t last)"):
             with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
                 cube.body(parallel.body)
+            for ring in rings:
+                self.w.line(f"{ring}.Close();")
         self.cube.merge(cube.budget)
+
+    def _taking_step(self, number: int, parallel: Parallel) -> None:
+        """The vector cores' share of a step with a ring: groups of `unit` chunks in turns."""
+        var = parallel.var
+        head = f"__aicore__ inline void Step{number}(int64_t first, int64_t last, int64_t unit, int64_t turn)"
+        with self.w.block(head):
+            self._declared(parallel)
+            with self.w.block(f"for (int64_t {var} = first; {var} < last; ++{var})"):
+                with self.w.block(f"if (({var} - first) / unit % 2 != turn)"):
+                    self._skipped(parallel.body)
+                    self.w.line("continue;")
+                self._body(parallel.body)
+
+    def _skipped(self, body: Sequence[Any]) -> None:
+        """Only the tiles that are for the other core."""
+        needed = any(isinstance(node, Take) for line in body for node in text.walk(line))
+        for line in body if needed else ():
+            if isinstance(line, Let):
+                self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
+            elif isinstance(line, Take):
+                self.w.line(f"{line.ring}.Skip();")
+            elif isinstance(line, Loop) and any(isinstance(node, Take) for node in text.walk(line)):
+                head = f"for (int64_t {line.var} = {cxx(line.begin)}; {line.var} < {cxx(line.end)}; "
+                with self.w.block(head + (f"++{line.var})" if line.step == 1 else f"{line.var} += {line.step})")):
+                    self._skipped(line.body)
 
     def _declared(self, parallel: Parallel) -> None:
         """Names for the work area's parts that a step uses."""
@@ -227,7 +270,7 @@ class _Class:
         loads = [s for s in rest if self._is_load(s)]
         stores = [s for s in rest if self._is_store(s)]
         if loads:
-            self._copy_in(block, loads)
+            self._copy_in(block, loads, rest)
         if stores:
             self._open_store(block)
         for line in rest:
@@ -252,7 +295,7 @@ class _Class:
             self.w.line(f"// {note}")
 
     def _is_load(self, line: Any) -> bool:
-        return isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
+        return isinstance(line, Take) or isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
 
     def _is_store(self, line: Any) -> bool:
         return isinstance(line, Copy) and self._in_gm(line.target.name)
@@ -260,22 +303,36 @@ class _Class:
     def _in_gm(self, name: str) -> bool:
         return any(name == tensor.name for tensor in self.tensors)
 
-    def _copy_in(self, block: Block, loads: Sequence[Copy]) -> None:
+    def _copy_in(self, block: Block, loads: Sequence[Copy | Take], body: Sequence[Any]) -> None:
         level = block.level
         queue = f"onchip->load{level}"
         self.w.line(f"LocalTensor<uint8_t> in{level} = {queue}.AllocTensor<uint8_t>();")
-        for line in loads:
-            name = line.target.name
+        names = [line.buffer if isinstance(line, Take) else line.target.name for line in loads]
+        for line, name in zip(loads, names, strict=True):
             kind = ELEMENTS[self.layout.places[name].dtype]
             declared = f"At<{kind}>(in{level}, {block.loads[name]})"
+            if isinstance(line, Take):
+                self._taken(line, declared, body)
+                continue
             assert isinstance(line.source, Access)
             self._transfer(line, line.source, line.target, declared, load=True)
         self.w.line(f"{queue}.EnQue(in{level});")
         self.w.line(f"in{level} = {queue}.DeQue<uint8_t>();")
-        for line in loads:
-            name = line.target.name
+        for name in names:
             kind = ELEMENTS[self.layout.places[name].dtype]
             self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(in{level}, {block.loads[name]});")
+
+    def _taken(self, line: Take, tensor: str, body: Sequence[Any]) -> None:
+        """A ring's tile: the part of it that is read."""
+        ring, place = self.program.tensors[line.ring], self.layout.places[line.buffer]
+        reader = next(s for s in body if isinstance(s, Copy) and getattr(s.source, "name", "") == line.buffer)
+        assert isinstance(reader.source, Access)
+        extents = {a.name: a.extent for a in reader.axes}
+        rows, columns = (extents.get(str(i), 1) for i in (0, 0, *reader.source.index)[-2:])
+        near = place.strides[-2] if len(place.strides) > 1 and ring.shape[-1] != 1 else place.lanes
+        sizes = f"{cxx(rows)}, {cxx(columns)}, {ring.shape[-1]}, {near}"
+        self.w.line(f"Load({tensor}, {line.ring}.ToRead(), {sizes});")
+        self.w.line(f"{line.ring}.Read();")
 
     def _open_store(self, block: Block) -> None:
         level = block.level
@@ -348,13 +405,13 @@ def rounded_dim(columns: Dim, lanes: int) -> Dim:
 # -- the whole source ------------------------------------------------------------------------------------------------
 def identifier(name: str) -> str:
     """A C++ name for a storage."""
-    text = re.sub(r"\W", "_", name)
-    return text if text and not text[0].isdigit() else f"v{text}"
+    made = re.sub(r"\W", "_", name)
+    return made if made and not made[0].isdigit() else f"v{made}"
 
 
 def unit_of(program: Program, step: Step, found: Layout) -> int:
     """How many chunks belong together so that no two cores write one block; 0: all of them."""
-    (parallel,) = step.bodies[0].body
+    parallel = step.bodies[-1].body[0]
     env: dict[str, Dim] = {}
     units = [1]
 
@@ -432,11 +489,11 @@ def render(
     for key in kernels:
         if key in used:
             classes.append("\n".join(_scratched(written[key].lines, needs, budget)))
-    text = "\n\n".join([_tiling(tuple(symbols.values())), *_memories(budget, needs, depth, cube, checked, units), *classes, "\n".join(body.lines)])
+    code = "\n\n".join([_tiling(tuple(symbols.values())), *_memories(budget, needs, depth, cube, checked, units), *classes, "\n".join(body.lines)])
     head = f"// {name} for {target.name}: {len(used)} kernels, one launch. Generated; not for editing."
-    helpers = prelude.functions(text)
+    helpers = prelude.functions(code)
     return Source(
-        "\n\n".join([f"{head}\n{prelude.HEADER}", helpers, text]) + "\n",
+        "\n\n".join([f"{head}\n{prelude.HEADER}", helpers, code]) + "\n",
         entry, arguments, tuple(symbols.values()), workspace, blocks, checked,
     )
 
@@ -515,6 +572,34 @@ def _scratched(lines: Sequence[str], needs: Needs, budget: Budget) -> list[str]:
     return result
 
 
+def ring_elements(ring: Ring) -> int:
+    """Elements of a slot."""
+    total = 1
+    for extent in ring.shape:
+        total *= int(str(extent))
+    return total
+
+
+def _ring_call(
+    w: Writer, kernel: Kernel, call: Call, chunks: str, unit: int, address: Mapping[str, str], rings: Mapping[Any, Dim]
+) -> None:
+    """Both units on one step: the cube a block's chunks, its two vector cores taking turns at them."""
+    group = str(unit) if unit else f"Greatest({chunks}, 1)"
+    with w.block(""):
+        w.line(f"const Share share({chunks}, {group}, block, blocks);")
+        w.line(f"{kernel.name} kernel;")
+        given = "".join(f", {address[n]}" for n in call.arguments)
+        for ring in (ring for each in kernel.program.steps for ring in each.rings):
+            per = rounded(2 * ring_elements(ring) * 4, 512)
+            given += f", workspace + {cxx(rings[call.kernel, ring.name])} + block * {per}"
+        check = f", {call.check}" if checks(kernel.program) else ""
+        w.line(f"kernel.Init(onchip, cube{given}, tiling{check});")
+        with w.block(_only_on(CUBE)):
+            w.line(f"kernel.Products{call.step}(share.first, share.last);")
+        with w.block(_only_on(VECTOR)):
+            w.line(f"kernel.Step{call.step}(share.first, share.last, {group}, GetSubBlockIdx());")
+
+
 def _only_on(unit: str) -> str:
     return f"if {'ASCEND_IS_AIC' if unit == CUBE else 'ASCEND_IS_AIV'}"
 
@@ -567,12 +652,17 @@ def _entry(
     storages = {n: plan.storages[n] for n in dict.fromkeys(names)}
     arguments = tuple(n for n, s in storages.items() if s.place is not Kept.WORKSPACE)
     renamed: dict[str, Dim] = {old: dims.symbol(new) for old, new in symbols.items()}
-    places = {}
+    places: dict[str, Dim] = {}
+    rings: dict[tuple[str, str], Dim] = {}
     size = substitute(plan.workspace, renamed)
     for phase in launch.body:
         for call in phase.body:
             program = kernels[call.kernel].program
             found = layout(program)
+            for ring in (ring for each in program.steps for ring in each.rings):
+                if (call.kernel, ring.name) not in rings:
+                    rings[call.kernel, ring.name] = size
+                    size = size + rounded(2 * ring_elements(ring) * 4, 512) * target.cores
             for storage, buffer in zip(call.arguments[len(program.params) :], program.workspace, strict=True):
                 if storage not in places:
                     place = found.places[buffer.name]
@@ -582,7 +672,7 @@ def _entry(
         if kept.place is Kept.WORKSPACE and name not in places:
             places[name] = substitute(kept.offset, renamed)
     parameters = [f"GM_ADDR {identifier(n)}Gm" for n in arguments]
-    if places:
+    if places or rings:
         parameters.append("GM_ADDR workspace")
     if checked:
         parameters.append("GM_ADDR status")
@@ -598,7 +688,7 @@ def _entry(
     with w.block(f'extern "C" __global__ __aicore__ void {entry}({", ".join([*parameters, "Tiling tiling"])})'):
         w.line(f"KERNEL_TASK_TYPE_DEFAULT({kind});")
         w.line("TPipe pipe;")
-        for each, memory, chip in ((CUBE, "CubeMemory", "cube"), (VECTOR, "OnChip", "onchip")):
+        for each, (memory, chip) in MEMORIES:
             if each in units:
                 w.line(f"{memory} {chip};")
                 if mixed:
@@ -606,7 +696,11 @@ def _entry(
                         w.line(f"{chip}.Init(pipe);")
                 else:
                     w.line(f"{chip}.Init(pipe);")
-        w.line("const int64_t core = GetBlockIdx(), cores = GetBlockNum();")
+        if mixed:
+            w.line("const int64_t ratio = GetTaskRation(), core = GetBlockIdx(), cores = GetBlockNum() * ratio;")
+            w.line("const int64_t block = core / ratio, blocks = GetBlockNum();")
+        else:
+            w.line("const int64_t core = GetBlockIdx(), cores = GetBlockNum();")
         for number, phase in enumerate(launch.body):
             if number:
                 w.line("SyncAll<false>();" if mixed else "SyncAll();")
@@ -616,7 +710,10 @@ def _entry(
                 chunks = substitute(call.chunks, renamed)
                 unit = unit_of(kernel.program, step, layout(kernel.program))
                 most = max(most, cores if not isinstance(chunks, int) else -(-chunks // unit) if unit else 1)
-                unit_name = kernel.program.steps[call.step].bodies[0].unit
+                if step.rings:
+                    _ring_call(w, kernel, call, cxx(chunks), unit, address, rings)
+                    continue
+                unit_name = step.bodies[0].unit
                 with w.block(_only_on(unit_name) if mixed else ""):
                     share = cxx(chunks)
                     w.line(f"const Share share({share}, {unit or f'Greatest({share}, 1)'}, core, cores);")
@@ -626,5 +723,5 @@ def _entry(
                     w.line(f"kernel.Step{call.step}(share.first, share.last);")
         if checked:
             w.line("onchip.Report(status, core);")
-    extra = (*(("workspace",) if places else ()), *(("status",) if checked else ()))
-    return (*arguments, *extra), size if places else 0, min(most, cores)
+    extra = (*(("workspace",) if places or rings else ()), *(("status",) if checked else ()))
+    return (*arguments, *extra), size if places or rings else 0, min(most, cores)
