@@ -97,8 +97,13 @@ class Compiled:
         return explain(self._compilation())
 
     def source(self, stage: str = "llvm") -> str:
-        """The text of a stage: source, graph, groups, kernel, schedule, tile, plan, llvm, asm."""
+        """The text of a stage: source, graph, groups, kernel, schedule, tile, plan, llvm, asm.
+
+        For Ascend targets `source` is Ascend C, and llvm and asm raise TargetError.
+        """
         compilation = self._compilation()
+        if compilation.target.family == "ascend":
+            return ascend.stage(compilation, stage)
         if stage == "asm":
             return pipeline.assembly(compilation)
         found = dict(pipeline.stages(compilation))
@@ -112,8 +117,12 @@ class Compiled:
         return self.compilation
 
     def save(self, path: str | Path) -> None:
-        """Write plan, graph, constants and machine code to one file, whole or not at all."""
+        """Write plan, graph, constants and machine code to one file, whole or not at all. Raises TargetError for other
+        machines than CPUs."""
         compilation = self._compilation()
+        if compilation.target.family != "cpu":
+            name = compilation.target.name
+            raise TargetError(f"target {name}: only a CPU's code is saved; `autofusion emit --out` writes Ascend C")
         manifest = {
             "format": FORMAT,
             "machine": host.identity(host.named(compilation.options.cpu)),
@@ -174,11 +183,11 @@ def compile_graph(
     fuse: bool = True,
     progress: pipeline.Progress | None = None,
 ) -> Compiled:
-    """Compile a graph for this machine's CPU, or for an Ascend chip, whose kernels run on the AI Core model. Raises
-    TargetError for a target that cannot run here."""
+    """Compile a graph for this machine's CPU, or for an Ascend chip: its kernels run on a device where there is one,
+    else on the AI Core model, which needs a C++17 compiler. Raises TargetError for a target that cannot run here."""
     chosen = runnable(target)
     if chosen.family == "ascend":
-        lowered = ascend.lower(graph, chosen, _options(numerics, fuse))
+        lowered = ascend.lower(graph, chosen, _options(numerics, fuse), progress)
         return Compiled(lowered.graph, ascend.load(lowered), lowered)
     compilation = pipeline.compile_graph(graph, chosen, _options(numerics, fuse), progress)
     return Compiled(compilation.graph, pipeline.load(compilation), compilation)
@@ -213,8 +222,8 @@ def lower_graph(
 def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True) -> str:
     """The text of a stage for any target: source, graph, groups, kernel, schedule, tile, plan, llvm or asm.
 
-    Code of another machine's kernels is made here and never run. Raises TargetError where the target has no code
-    generator, ArgumentError for an unknown stage.
+    Code of another machine's kernels is made here and never run; an Ascend target's source is Ascend C. Raises
+    TargetError for a stage that the target does not have, ArgumentError for an unknown one.
     """
     if stage not in STAGES:
         raise ArgumentError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
@@ -227,11 +236,18 @@ def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str =
         compilation.plan = pipeline.plan_of(
             compilation.graph, compilation.partition, compilation.groups, compilation.codes
         )
-    elif stage in ("llvm", "asm"):
-        raise TargetError(f"target {compilation.target.name}: its code is Ascend C, stage source")
-    elif stage == "source":
-        return "\n".join(source.text for source in ascend.sources(compilation))
+    else:
+        return ascend.stage(compilation, stage)
     return pipeline.assembly(compilation) if stage == "asm" else dict(pipeline.stages(compilation))[stage]
+
+
+def emit_files(graph: Graph, target: str | Target, numerics: str = "default", fuse: bool = True) -> dict[str, str]:
+    """What is built where CANN is, by file name: of each launch the kernel, its tiling data and a launcher, and the
+    commands. Raises TargetError for other targets than Ascend's."""
+    chosen = find_target(target)
+    if chosen.family != "ascend":
+        raise TargetError(f"target {chosen.name}: files with a launcher are written for Ascend targets")
+    return ascend.files(lower_graph(graph, chosen, numerics, fuse))
 
 
 def _options(numerics: str, fuse: bool) -> Options:

@@ -15,6 +15,7 @@ VARIABLES = {
     "AUTOFUSION_CACHE_BYTES": "size bound of the disk cache in bytes; default 1 GiB",
     "AUTOFUSION_DEBUG": "0 quiet, 1 stage times, 2 also verdicts; default 0",
     "AUTOFUSION_DUMP": "folder for numbered stages; an edited NN-*.override.txt there is read back in",
+    "AUTOFUSION_ACL_LIBRARY": "path of libascendcl.so, in place of the search; libacl_rtc.so is beside it",
 }
 
 
@@ -53,4 +54,10 @@ def debug_level() -> int:
 def dump_dir() -> Path | None:
     """Where the stages of a compile are written, or None."""
     text = os.environ.get("AUTOFUSION_DUMP", "")
+    return Path(text) if text else None
+
+
+def acl_library() -> Path | None:
+    """The library of the Ascend runtime that is to be used, or None: it is searched for."""
+    text = os.environ.get("AUTOFUSION_ACL_LIBRARY", "")
     return Path(text) if text else None

@@ -177,6 +177,11 @@ def symbol(name: str) -> Expr:
     return Expr((((Symbol(name),), 1),))
 
 
+def alone(atom: Atom) -> Expr:
+    """The expression that is nothing but an atom."""
+    return Expr((((atom,), 1),))
+
+
 def _atom(kind: str, left: Dim, right: Dim) -> Expr:
     return Expr((((Compound(kind, left, right),), 1),))
 

@@ -39,5 +39,16 @@ class ExecutionError(AutofusionError, RuntimeError):
     """A kernel recorded a failed check (an index out of range, say): names the operator and the position."""
 
 
+class DeviceError(AutofusionError, RuntimeError):
+    """A device, its memory or a compiler refused. `code` is what the call returned, None where it was not reached."""
+
+    def __init__(self, call: str, code: int | None, text: str) -> None:
+        super().__init__(call, code, text)
+        self.call, self.code, self.text = call, code, text
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.text}" if self.code is None else f"{self.call} returned {self.code}: {self.text}"
+
+
 class IndexOutOfRange(ExecutionError, IndexError):
     """An index operand addressed outside its axis."""

@@ -53,8 +53,10 @@ class Form(NamedTuple):
 class Forms:
     """Forms by node name, made when first asked for."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, hosted: frozenset[str] = frozenset()) -> None:
+        """`hosted`: nodes that code generation had no way to compute, by name."""
         self.graph = graph
+        self.hosted = hosted
         self._forms: dict[str, Form] = {}
         self._bytes: dict[str, int] = {}
 

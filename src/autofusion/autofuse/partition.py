@@ -188,7 +188,10 @@ def greedy(graph: Graph, target: Target, forms: Forms | None = None) -> Partitio
     return Partition(graph, target, tuple(groups), tuple(walk.verdicts))
 
 
-def unfused(graph: Graph, target: Target) -> Partition:
+def unfused(graph: Graph, target: Target, forms: Forms | None = None) -> Partition:
     """Every operator a group of its own: what fusion is measured against."""
-    nodes = list(Forms(graph).compute_nodes())
-    return Partition(graph, target, tuple(FusionGroup((n,), runs_on_host(graph, target, n)) for n in nodes))
+    forms = forms or Forms(graph)
+    groups = [
+        FusionGroup((n,), n.name in forms.hosted or runs_on_host(graph, target, n)) for n in forms.compute_nodes()
+    ]
+    return Partition(graph, target, tuple(groups))

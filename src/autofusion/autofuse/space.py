@@ -61,6 +61,8 @@ class Space:
 
     def on_host(self, node: Node) -> bool:
         """Whether the target has no way to compute a node."""
+        if self.forms.hosted and node.name in self.forms.hosted:
+            return True
         if node.kind is Kind.CONTRACT or len(self.target.dtypes) < len(DType):
             return runs_on_host(self.graph, self.target, node)
         row = id(node.row)

@@ -55,11 +55,12 @@ STAGES = ("passes", "autofuse", "lower", "codegen", "build")
 
 @dataclass
 class Options:
-    """What a compile may be told."""
+    """What a compile may be told. `hosted`: nodes that the host has to run, by name."""
 
     numerics: Numerics = Numerics.DEFAULT
     fuse: bool = True
     cpu: str = "host"
+    hosted: frozenset[str] = frozenset()
     schedules: Callable[[Kernel, Target], Schedule] = schedule.propose
 
 
@@ -128,7 +129,7 @@ Progress = Callable[[str, int, int], None]  # stage, done, of
 def partition_graph(graph: Graph, target: Target, fuse: bool = True, forms: Forms | None = None) -> Partition:
     """Groups of a graph that the passes have been through."""
     if not fuse:
-        return partition.unfused(graph, target)
+        return partition.unfused(graph, target, forms)
     forms = forms or Forms(graph)
     return improve.improve(partition.greedy(graph, target, forms), forms)
 
@@ -141,9 +142,11 @@ def compile_graph(
     return _Compiler(graph, target, options or Options(), progress).run(generate=True)
 
 
-def lower_graph(graph: Graph, target: Target, options: Options | None = None) -> Compilation:
+def lower_graph(
+    graph: Graph, target: Target, options: Options | None = None, progress: Progress | None = None
+) -> Compilation:
     """The stages down to tile Programs and the plan, for any target; no code is made."""
-    return _Compiler(graph, target, options or Options(), None).run(generate=False)
+    return _Compiler(graph, target, options or Options(), progress).run(generate=False)
 
 
 class _Compiler:
@@ -166,7 +169,7 @@ class _Compiler:
         with self.clock.stage("passes"):
             graph = passes.run(self.source)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
-        self.graph, self.forms = graph, Forms(graph)
+        self.graph, self.forms = graph, Forms(graph, self.options.hosted)
         self.symbols = tuple(canonical_symbols(graph).values())
         with self.clock.stage("autofuse"):
             groups = partition_graph(graph, self.target, self.options.fuse, self.forms)

@@ -31,11 +31,12 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from autofusion import config
 from autofusion.dtypes import Array
-from autofusion.errors import ArgumentError, AutofusionError, TargetError
+from autofusion.errors import ArgumentError, DeviceError, TargetError
 
 LIBRARY_VARIABLE = "AUTOFUSION_ACL_LIBRARY"
-"""The environment variable with the path of libascendcl.so, in place of the search; libacl_rtc.so is beside it."""
+"""The environment variable that names the library itself: see `config.VARIABLES`."""
 
 ARCHES = {2201: "dav-2201", 3510: "dav-3510"}
 """Architectures by number, and what `--npu-arch` calls them."""
@@ -71,17 +72,6 @@ class Core(enum.IntEnum):
 
     AICORE = 0x43554245
     VECTOR = 0x41415246
-
-
-class DeviceError(AutofusionError, RuntimeError):
-    """A device, its memory or a compiler refused. `code` is what the call returned, None where it was not reached."""
-
-    def __init__(self, call: str, code: int | None, text: str) -> None:
-        super().__init__(call, code, text)
-        self.call, self.code, self.text = call, code, text
-
-    def __str__(self) -> str:
-        return f"{self.call}: {self.text}" if self.code is None else f"{self.call} returned {self.code}: {self.text}"
 
 
 class HardwareWarning(RuntimeWarning):
@@ -179,8 +169,8 @@ def _homes() -> list[Path]:
 
 
 def _acl() -> _Acl:
-    if override := os.environ.get(LIBRARY_VARIABLE):
-        return _load(Path(override))
+    if override := config.acl_library():
+        return _load(override)
     folders = [home / "lib64" for home in _homes()]
     folders += [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
     for folder in folders:

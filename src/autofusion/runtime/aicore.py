@@ -163,9 +163,10 @@ class Model:
 
 def unavailable() -> str | None:
     """Why the model cannot be used here, or None where it can."""
-    if _compiler() is None:
+    compiler = _compiler()
+    if compiler is None:
         return "no C++ compiler found: set CXX, or install g++ or clang++"
-    return None
+    return None if _speaks_cpp17(compiler) else f"{compiler} does not compile C++17"
 
 
 def build(source: str, kernels: Sequence[str], arch: int = 2201) -> Model:
@@ -174,9 +175,9 @@ def build(source: str, kernels: Sequence[str], arch: int = 2201) -> Model:
     `kernels`: the names of its `extern "C" __global__ __aicore__` functions, with their namespaces. Raises
     ModelBuildError where it does not compile, ArgumentError where the arguments are no kernels or no arch.
     """
-    compiler = _compiler()
-    if compiler is None:
-        raise ModelBuildError(unavailable() or "")
+    reason, compiler = unavailable(), _compiler()
+    if reason is not None or compiler is None:
+        raise ModelBuildError(f"the AI Core model cannot be used: {reason}")
     if arch not in ARCHES:
         raise ArgumentError(f"arch {arch}: the AI Core model knows {', '.join(map(str, ARCHES))}")
     if not kernels or not all(_KERNEL.fullmatch(name) for name in kernels):
@@ -212,6 +213,13 @@ def _compiler() -> str | None:
         if name and (path := shutil.which(name)):
             return path
     return None
+
+
+@functools.cache
+def _speaks_cpp17(compiler: str) -> bool:
+    command = [compiler, "-std=c++17", "-fsyntax-only", "-x", "c++", "-"]
+    code = "template <auto value> constexpr int twice = 2 * value; static_assert(twice<2> == 4);"
+    return subprocess.run(command, input=code, capture_output=True, text=True, check=False).returncode == 0
 
 
 @functools.cache

@@ -8,7 +8,9 @@ unit of their own, each step has two bodies, and the results go through a ring.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd, lcm
 from typing import Any, cast
 
 from autofusion import dims
@@ -162,11 +164,11 @@ class _Builder:
         if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is made.dtype:
             return "relu"
         if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is made.dtype:
-            (other,) = others
+            other: Access = others[0]
             columns = {str(i) for i in made.target.index[-1:]}
-            types = (made.dtype, self.params[other.name].dtype) if other.name in self.params else ()
-            if types and types[1] in (made.dtype, DType.FLOAT16) and {n for i in other.index for n in symbols(i)} == columns:
-                return other
+            outside = self.params.get(other.name)
+            used = {n for i in other.index for n in symbols(i)}
+            return other if outside is not None and outside.dtype is made.dtype and used == columns else None
         return None
 
     # -- loops over tiles --------------------------------------------------------------------------------------------
@@ -219,8 +221,8 @@ class _Builder:
 
     def global_index(self, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Tile axes -> axes of the whole: i0 -> i0_o + i0."""
-        moved = {n: sym(f"{n}_o") + sym(n) for n in self.tiles}
-        return tuple(substitute(i, moved) for i in index)
+        moved = {n: _Offset(sym(f"{n}_o"), size, size) for n, size in self.tiles.items()}
+        return tuple(_shifted(i, moved) for i in index)
 
     # -- buffers -----------------------------------------------------------------------------------------------------
     def buffer(self, dtype: DType, shape: tuple[Dim, ...], space: str, name: str | None = None) -> str:
@@ -719,15 +721,18 @@ class _Builder:
             for a in own
         )
         index = tuple(sym(a.name) for a in own)
-        moved = dict(shift) | {n: sym(f"{n}_o") + sym(n) for n in depth}
-        for name in self.outer:
-            moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
+        blocks = {a.name: self.outer.get(a.name, sizes[a.name]) for a in statement.axes}
+        moved = {n: _Offset(sym(f"{n}_b"), sizes[n], sizes[n]) for n in blocks}
+        moved |= {n: _Offset(sym(f"{n}_o"), size[n], size[n]) for n in depth}
+        for name, tile in self.outer.items():
+            inner = moved.get(name, _Offset(0, tile, tile))
+            moved[name] = _Offset(dims.add(sym(f"{name}_o"), inner.start), gcd(tile, inner.step), inner.bound)
         if literal is not None:
-            value = substitute(literal.value, moved) if isinstance(literal.value, Expr) else literal.value
+            value = _shifted(literal.value, moved) if isinstance(literal.value, Expr) else literal.value
             target = Access(self.buffer(literal.dtype, shape, space), index)
             block.lines.append(Copy(target, Literal(literal.dtype, value), axes))
             return target
-        source = Access(operand.name, tuple(substitute(i, moved) for i in operand.index))
+        source = Access(operand.name, tuple(_shifted(i, moved) for i in operand.index))
         dtype = self.params[operand.name].dtype
         for stop in route[1:]:
             name = self.buffer(dtype, shape, stop)
@@ -750,6 +755,51 @@ class _Builder:
         shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
         target = Access(value, tuple(substitute(i, shift) for i in statement.target.index))
         block.lines.append(Copy(target, Access(slot, statement.target.index), self._inside(statement, sizes)))
+
+
+@dataclass(frozen=True)
+class _Offset:
+    """Where an axis of a tile begins in the whole: a multiple of `step`. The axis itself stays below `bound`."""
+
+    start: Dim
+    step: int
+    bound: int
+
+
+def _shifted(index: Dim, offsets: Mapping[str, _Offset]) -> Dim:
+    """An index of the whole, over the axes of a tile. A division that no tile crosses leaves no trace of the axis: a tile
+    of 32 begins at 64 * q + r with r <= 32, and (64 * q + r + i) // 64 is q for i < 32."""
+    plain = substitute(index, {n: dims.add(o.start, sym(n)) for n, o in offsets.items()})
+    if not isinstance(plain, Expr) or not _divided(plain, offsets):
+        return plain
+    periods = {n: lcm(o.step, *_divisors(index, n)) for n, o in offsets.items()}
+    counted: dict[str, Dim] = {n: sym(f"{n}_q") * period + sym(f"{n}_r") + sym(n) for n, period in periods.items()}
+    bounds = {n: o.bound for n, o in offsets.items()}
+    bounds |= {f"{n}_r": periods[n] - o.step + 1 for n, o in offsets.items()}
+    clean = substitute(index, counted, bounds)
+    if _divided(clean, offsets):
+        return plain
+    back = {f"{n}_q": dims.floordiv(o.start, periods[n]) for n, o in offsets.items()}
+    return substitute(clean, back | {f"{n}_r": dims.modulo(o.start, periods[n]) for n, o in offsets.items()})
+
+
+def _divisors(dim: Dim, axis: str) -> set[int]:
+    """The numbers that an axis is divided by."""
+    return {
+        atom.right
+        for atoms, _ in dims.terms_of(dim)
+        for atom in atoms
+        if isinstance(atom, dims.Compound) and isinstance(atom.right, int) and axis in symbols(dims.alone(atom))
+    }
+
+
+def _divided(dim: Dim, axes: Collection[str]) -> bool:
+    """Whether one of the axes stands inside a division."""
+    return any(
+        isinstance(atom, dims.Compound) and not symbols(dims.alone(atom)).isdisjoint(axes)
+        for atoms, _ in dims.terms_of(dim)
+        for atom in atoms
+    )
 
 
 def _within(size: int, axis: Axis) -> int:

@@ -158,13 +158,13 @@ class Cube:
         queue = f"{operand.side}1"
         self.budget.need(queue, bound * place.dtype.size)
         start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
-        self.w.line(f"LocalTensor<{kind}> {name} = cube->{queue}.AllocTensor<{kind}>();")
+        self.w.line(f"LocalTensor<{kind}> {name} = {queue}.AllocTensor<{kind}>();")
         single = "true" if operand.side == "left" and not turned else "false"
         square = "true" if turned and place.dtype is DType.FLOAT32 else "false"
         self.w.line(
             f"Fractals<{single}, {square}>({name}, {place.name}[{start}], {cxx(rows)}, {cxx(columns)}, {cxx(pitch)});"
         )
-        self.w.line(f"cube->{queue}.EnQue({name});")
+        self.w.line(f"{queue}.EnQue({name});")
 
     def _contiguous(self, line: Copy, address: Dim, operand: _Operand) -> str:
         """The axis along which the operand's elements are neighbours."""
@@ -190,9 +190,9 @@ class Cube:
         bound = rounded(self._bound(name, line, axis.name) * place.dtype.size, 64)
         self.budget.need("bias1", bound)
         start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
-        self.w.line(f"LocalTensor<{kind}> {name} = cube->bias1.AllocTensor<{kind}>();")
+        self.w.line(f"LocalTensor<{kind}> {name} = bias1.AllocTensor<{kind}>();")
         self.w.line(f"Fractals<true, false>({name}, {place.name}[{start}], 1, {cxx(axis.extent)}, {cxx(axis.extent)});")
-        self.w.line(f"cube->bias1.EnQue({name});")
+        self.w.line(f"bias1.EnQue({name});")
 
     # -- L1 -> L0 ----------------------------------------------------------------------------------------------------
     def _to_l0(self, line: Copy) -> None:
@@ -215,11 +215,11 @@ class Cube:
         )
         self.budget.need(f"{queue}2", bound * place.dtype.size)
         function = f"{'Left' if queue == 'left' else 'Right'}{'Turned' if turned else ''}"
-        self.w.line(f"{first} = cube->{queue}1.DeQue<{kind}>();")
-        self.w.line(f"LocalTensor<{kind}> {name} = cube->{queue}2.AllocTensor<{kind}>();")
+        self.w.line(f"{first} = {queue}1.DeQue<{kind}>();")
+        self.w.line(f"LocalTensor<{kind}> {name} = {queue}2.AllocTensor<{kind}>();")
         self.w.line(f"{function}({name}, {first}, {cxx(outer)}, {cxx(depth)});")
-        self.w.line(f"cube->{queue}2.EnQue({name});")
-        self.w.line(f"cube->{queue}1.FreeTensor({first});")
+        self.w.line(f"{queue}2.EnQue({name});")
+        self.w.line(f"{queue}1.FreeTensor({first});")
 
     def _bias_table(self, line: Copy) -> None:
         assert isinstance(line.source, Access)
@@ -227,24 +227,24 @@ class Cube:
         kind = ELEMENTS[self.program.buffers[first].dtype]
         (axis,) = [a for a in line.axes if a.extent != 1] or [Axis("", 1)]
         self.budget.need("bias2", rounded(self._bound(name, line, axis.name) * 4, 64))
-        self.w.line(f"{first} = cube->bias1.DeQue<{kind}>();")
-        self.w.line(f"LocalTensor<float> {name} = cube->bias2.AllocTensor<float>();")
+        self.w.line(f"{first} = bias1.DeQue<{kind}>();")
+        self.w.line(f"LocalTensor<float> {name} = bias2.AllocTensor<float>();")
         self.w.line(f"ToBiasTable({name}, {first}, {cxx(axis.extent)});")
-        self.w.line(f"cube->bias2.EnQue({name});")
-        self.w.line(f"cube->bias1.FreeTensor({first});")
+        self.w.line(f"bias2.EnQue({name});")
+        self.w.line(f"bias1.FreeTensor({first});")
 
     # -- products ----------------------------------------------------------------------------------------------------
     def _start(self, line: Copy) -> None:
         """The accumulator's first value is set by the first product: zero, or the bias."""
         name = line.target.name
-        self.w.line(f"LocalTensor<float> {name} = cube->result.AllocTensor<float>();")
+        self.w.line(f"LocalTensor<float> {name} = result.AllocTensor<float>();")
         self.w.line("bool fresh = true;")
         shape = self.program.buffers[name].shape
         rows, columns = (1, 1, *shape)[-2:]
         assert isinstance(rows, int) and isinstance(columns, int)
         self.budget.need("result", rounded(rows, 16) * rounded(columns, 16) * 4)
         if isinstance(line.source, Access):
-            self.w.line(f"{line.source.name} = cube->bias2.DeQue<float>();")
+            self.w.line(f"{line.source.name} = bias2.DeQue<float>();")
         elif isinstance(line.source, Literal) and line.source.value not in (0, 0.0):
             raise TargetError("an accumulator starts from zero or a bias")
 
@@ -254,17 +254,15 @@ class Cube:
         kind = ELEMENTS[self.program.buffers[left].dtype]
         rows, columns, depth = self._sizes(line)
         start = self.copies[name].source
-        self.w.line(f"{left} = cube->left2.DeQue<{kind}>();")
-        self.w.line(f"{right} = cube->right2.DeQue<{kind}>();")
+        self.w.line(f"{left} = left2.DeQue<{kind}>();")
+        self.w.line(f"{right} = right2.DeQue<{kind}>();")
         if isinstance(start, Access):
-            self.w.line(
-                f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, fresh);"
-            )
+            self.w.line(f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, fresh);")
         else:
             self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, fresh);")
         self.w.line("fresh = false;")
-        self.w.line(f"cube->left2.FreeTensor({left});")
-        self.w.line(f"cube->right2.FreeTensor({right});")
+        self.w.line(f"left2.FreeTensor({left});")
+        self.w.line(f"right2.FreeTensor({right});")
 
     def _sizes(self, line: Contract) -> tuple[str, str, str]:
         extents = {a.name: a.extent for a in (*line.axes, *line.reduced)}
@@ -275,9 +273,9 @@ class Cube:
     def _finish(self, name: str) -> None:
         start = self.copies[name].source
         if isinstance(start, Access):
-            self.w.line(f"cube->bias2.FreeTensor({start.name});")
-        self.w.line(f"cube->result.EnQue({name});")
-        self.w.line(f"{name} = cube->result.DeQue<float>();")
+            self.w.line(f"bias2.FreeTensor({start.name});")
+        self.w.line(f"result.EnQue({name});")
+        self.w.line(f"{name} = result.DeQue<float>();")
 
     def _drain(self, line: Copy) -> None:
         assert isinstance(line.source, Access)
@@ -296,7 +294,7 @@ class Cube:
         m, n = cxx(self._extent(line, rows)), cxx(self._extent(line, columns))
         relu = "true" if "relu" in line.through else "false"
         self.w.line(f"Drain({place.name}[{start}], {name}, {m}, {n}, {cxx(pitch)}, {relu});")
-        self.w.line(f"cube->result.FreeTensor({name});")
+        self.w.line(f"result.FreeTensor({name});")
 
     def _put(self, line: Put) -> None:
         name, ring = line.buffer, self.program.tensors[line.ring]
@@ -306,4 +304,4 @@ class Cube:
         self._finish(name)
         self.w.line(f"Drain({line.ring}.ToFill(), {name}, {m}, {n}, {ring.shape[-1]}, false);")
         self.w.line(f"{line.ring}.Filled();")
-        self.w.line(f"cube->result.FreeTensor({name});")
+        self.w.line(f"result.FreeTensor({name});")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofusion.dims import Compound, Dim, Expr, Symbol, range_of, symbols, terms_of
+from autofusion.dims import Compound, Dim, Symbol, alone, range_of, symbols, terms_of
 
 
 def cxx(dim: Dim) -> str:
@@ -42,13 +42,9 @@ def coefficient_of(dim: Dim, axis: str) -> int | None:
     for atoms, coefficient in terms_of(dim):
         if atoms == (Symbol(axis),):
             found += coefficient
-        elif any(axis in symbols(_alone(atom)) for atom in atoms):
+        elif any(axis in symbols(alone(atom)) for atom in atoms):
             return None
     return found
-
-
-def _alone(atom: Symbol | Compound) -> Expr:
-    return Expr((((atom,), 1),))
 
 
 def divides(number: int, dim: Dim) -> bool:

@@ -126,4 +126,3 @@ INTEGERS: dict[str, Emit] = {
     "bitwise_xor": _op("xor"),
     "copy": lambda e, x: x,
 }
-

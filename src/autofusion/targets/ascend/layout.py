@@ -16,8 +16,8 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Copy, Param
 from autofusion.placement import Span, first_fit
-from autofusion.targets.ascend.dimension import coefficient_of
 from autofusion.target import GM
+from autofusion.targets.ascend.dimension import coefficient_of
 from autofusion.tile import memory
 from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Take, statements
 
@@ -190,9 +190,7 @@ class _Layout:
         return bool(here) and len(here) == len(everywhere)
 
     def _all(self) -> list[Any]:
-        return [
-            s for step in self.program.steps for unit in step.bodies for p in unit.body for s in statements(p.body)
-        ]
+        return [s for step in self.program.steps for unit in step.bodies for p in unit.body for s in statements(p.body)]
 
     def _loaded(self, line: Copy) -> Place:
         """A tile in the order of global memory, so that whole rows are copied; elements that are nowhere next to each
@@ -215,8 +213,12 @@ class _Layout:
     # -- the work area -----------------------------------------------------------------------------------------------
     def _work(self) -> tuple[dict[str, int], int]:
         spans = [
-            Span(life.name, rounded(self.places[life.name].elements * self.places[life.name].dtype.size),
-                 life.first + life.step * 1_000_000, life.last + life.step * 1_000_000)
+            Span(
+                life.name,
+                rounded(self.places[life.name].elements * self.places[life.name].dtype.size),
+                life.first + life.step * 1_000_000,
+                life.last + life.step * 1_000_000,
+            )
             for life in memory.lifetimes(self.program, {})
             if life.name in self.onchip and life.name not in self.moved
         ]
@@ -232,5 +234,3 @@ def _row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
         strides.append(size)
         size = size * extent
     return tuple(reversed(strides))
-
-

@@ -358,6 +358,37 @@ __aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>
     shape.dstNdStride = 0;
     Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
 }""",
+    "Failures": """// The first failed check of this core: its number + 1, and the position.
+struct Failures {
+    GlobalTensor<int64_t> slots;
+    int64_t number = 0, position = 0, core = 0;
+    __aicore__ inline void Init(GM_ADDR status, int64_t index) {
+        slots.SetGlobalBuffer(reinterpret_cast<__gm__ int64_t*>(status));
+        core = index;
+    }
+    // A position counts from the end where it is negative; one outside is clamped and recorded.
+    __aicore__ inline int64_t Checked(int64_t at, int64_t extent, int64_t check, int64_t ordinal) {
+        const int64_t inside = at < 0 ? at + extent : at;
+        if (inside >= 0 && inside < extent) {
+            return inside;
+        }
+        if (number == 0 || check + 1 < number || (check + 1 == number && ordinal < position)) {
+            number = check + 1;
+            position = ordinal;
+        }
+        return inside < 0 ? 0 : extent - 1;
+    }
+    __aicore__ inline void Report(const LocalTensor<int64_t>& slot) {
+        if (number == 0) {
+            return;
+        }
+        slot.SetValue(0, number);
+        slot.SetValue(1, position);
+        slot.SetValue(2, 0);
+        slot.SetValue(3, 0);
+        DataCopy(slots[core * 4], slot, 4);
+    }
+};""",
     "Ring": """// Tiles from the cube to its two vector cores, through global memory: one is read while the next is written. Both
 // vector cores pass every tile; the one that it is not for skips it.
 template <int Ready, int Free>

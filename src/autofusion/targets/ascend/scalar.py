@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autofusion import dims
 from autofusion.dims import Expr, substitute
 from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Fold, Gather, Literal, Operand, Scan
 from autofusion.ops.folds import FOLDS
 from autofusion.targets.ascend.dimension import cxx
-from autofusion import dims
 
-TYPES = {DType.BOOL: "bool", DType.FLOAT16: "float", DType.BFLOAT16: "float", DType.FLOAT32: "float",
-         **{t: f"{t.value}_t" for t in DType if t.is_integer}}
-STORED = {DType.BOOL: "uint8_t", DType.FLOAT16: "half", DType.BFLOAT16: "bfloat16_t", DType.FLOAT32: "float",
-          **{t: f"{t.value}_t" for t in DType if t.is_integer}}
+TYPES = {
+    DType.BOOL: "bool",
+    DType.FLOAT16: "float",
+    DType.BFLOAT16: "float",
+    DType.FLOAT32: "float",
+    **{t: f"{t.value}_t" for t in DType if t.is_integer},
+}
+STORED = {
+    DType.BOOL: "uint8_t",
+    DType.FLOAT16: "half",
+    DType.BFLOAT16: "bfloat16_t",
+    DType.FLOAT32: "float",
+    **{t: f"{t.value}_t" for t in DType if t.is_integer},
+}
 
 # {0}, {1}, {2}: operands in their scalar types; {T}: the result's; {U}: the unsigned type of the same width.
 EXPRESSIONS = {
@@ -127,8 +137,11 @@ def assign(places: Any, target: Access, dtype: DType, op: str, operands: Sequenc
 def fold(places: Any, line: Fold, place: Any) -> list[str]:
     """A state in a scalar, over all folded axes."""
     row = FOLDS[line.fold]
-    before = read(places, line.target) if line.accumulate else f"static_cast<{TYPES[line.dtype]}>(" + constant(
-        line.dtype, row.identity(line.dtype)) + ")"
+    before = (
+        read(places, line.target)
+        if line.accumulate
+        else f"static_cast<{TYPES[line.dtype]}>(" + constant(line.dtype, row.identity(line.dtype)) + ")"
+    )
     lines = ["{", f"    {TYPES[line.dtype]} state = {before};"]
     for depth, axis in enumerate(line.reduced):
         head = f"for (int64_t {axis.name} = 0; {axis.name} < {cxx(axis.extent)}; ++{axis.name}) {{"
@@ -148,8 +161,11 @@ def fold(places: Any, line: Fold, place: Any) -> list[str]:
 def scan(places: Any, line: Scan, before: Access) -> list[str]:
     row = FOLDS[line.fold]
     source = line.operand.dtype if isinstance(line.operand, Literal) else places.places[line.operand.name].dtype
-    element = convert(source, line.dtype, read(places, line.operand)) if source is not line.dtype else read(
-        places, line.operand)
+    element = (
+        convert(source, line.dtype, read(places, line.operand))
+        if source is not line.dtype
+        else read(places, line.operand)
+    )
     value = compute(line.dtype, row.step, [line.dtype] * 2, [read(places, before), element])
     return [
         f"if ({line.along} == 0) {{",
@@ -174,7 +190,7 @@ def gather(places: Any, line: Gather, check: int) -> list[str]:
     position = read(places, line.position)
     return [
         "{",
-        f"    const int64_t position = onchip->Checked({position}, {cxx(line.extent)}, firstCheck + {check}, {cxx(line.ordinal)});",
+        f"    const int64_t position = failures->Checked({position}, {cxx(line.extent)}, firstCheck + {check}, {cxx(line.ordinal)});",
         f"    {write(places, line.target, element)}",
         "}",
     ]

@@ -86,8 +86,12 @@ class Tiles:
     def own(self, value: V) -> V:
         """The value in a temporary, where all lanes of whole repeats can be read."""
         if value.ref in self.direct:
-            return self.emit(value.type, f"{'Muls' if value.type == FLOAT else 'Adds'}({{d}}, {{0}}, "
-                             f"{number(1.0, FLOAT) if value.type == FLOAT else number(0, INT)}, {COUNT})", value)
+            return self.emit(
+                value.type,
+                f"{'Muls' if value.type == FLOAT else 'Adds'}({{d}}, {{0}}, "
+                f"{number(1.0, FLOAT) if value.type == FLOAT else number(0, INT)}, {COUNT})",
+                value,
+            )
         return self.settled(value)
 
     # -- arithmetic --------------------------------------------------------------------------------------------------

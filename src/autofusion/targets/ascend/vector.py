@@ -72,7 +72,12 @@ class Vector:
     """Writes statements; `places` says where tensors lie, `checks` which values come from positions that may be wrong."""
 
     def __init__(
-        self, writer: Writer, places: Mapping[str, Place], onchip: Sequence[str], needs: Needs, checks: Sequence[str] = ()
+        self,
+        writer: Writer,
+        places: Mapping[str, Place],
+        onchip: Sequence[str],
+        needs: Needs,
+        checks: Sequence[str] = (),
     ) -> None:
         self.w = writer
         self.places = places
@@ -91,7 +96,9 @@ class Vector:
         elif isinstance(line, Scan):
             self._scan(line)
         elif isinstance(line, Gather):
-            self._by_element(line.axes, scalar.gather(self, line, self.checks.index(line.target.name.partition("_")[0])))
+            self._by_element(
+                line.axes, scalar.gather(self, line, self.checks.index(line.target.name.partition("_")[0]))
+            )
         else:
             raise TargetError(f"the vector unit has no {type(line).__name__}")
 
@@ -202,7 +209,7 @@ class Vector:
             if step != count and not all(self._padded(access.name, along, step) for access in accesses):
                 return outer, count
             outer = outer[:-1]
-            total = axis.extent * step if not isinstance(axis.extent, int) else axis.extent * step
+            total = dims.multiply(axis.extent, step)
             if not isinstance(total, int):
                 return outer, total
             count = total
@@ -313,8 +320,10 @@ class Vector:
             constant = tiles.constant_of(value)
             assert constant is not None
             return tiles.emit(kind, f"Duplicate({{d}}, {number(constant, kind)}, n)")
-        return tiles.emit(value.type, "Adds({d}, {0}, 0, n)", value) if value.type == INT else tiles.emit(
-            value.type, "Muls({d}, {0}, 1.0f, n)", value
+        return (
+            tiles.emit(value.type, "Adds({d}, {0}, 0, n)", value)
+            if value.type == INT
+            else tiles.emit(value.type, "Muls({d}, {0}, 1.0f, n)", value)
         )
 
     def _stored(self, dtype: DType, goal: str, result: str) -> str:
@@ -356,7 +365,12 @@ class Vector:
         address = place.address(operand.index)
         factor = coefficient_of(address, along.name)
         start = substitute(address, {along.name: 0})
-        if place.spread and along.name == UNIT and place.lanes >= int(str(along.extent)) and divides(place.lanes, start):
+        if (
+            place.spread
+            and along.name == UNIT
+            and place.lanes >= int(str(along.extent))
+            and divides(place.lanes, start)
+        ):
             factor = 1
         if factor == 1 and (divides(place.lanes, start)):
             return self._converted(tiles, place.dtype, f"{place.name}[{_sum(start, offset)}]")
@@ -372,8 +386,9 @@ class Vector:
         if dtype is DType.INT32:
             return tiles.buffer(INT, tensor)
         if dtype is DType.BOOL:
-            wide = tiles.emit(FLOAT, f"Cast(h0, {tensor}, RoundMode::CAST_NONE, n); "
-                              "Cast({d}, h0, RoundMode::CAST_NONE, n)")
+            wide = tiles.emit(
+                FLOAT, f"Cast(h0, {tensor}, RoundMode::CAST_NONE, n); Cast({{d}}, h0, RoundMode::CAST_NONE, n)"
+            )
             return tiles.cmp("fcmp une", wide, tiles.const(FLOAT, 0.0))
         return tiles.emit(FLOAT, f"Cast({{d}}, {tensor}, RoundMode::CAST_NONE, n)")
 
@@ -392,7 +407,9 @@ class Vector:
     def _gathered(self, tiles: Tiles, place: Place, start: Dim, factor: int, offset: str) -> V:
         """Elements at a constant distance, by their byte offsets."""
         size = place.dtype.size
-        first = f"static_cast<int32_t>(({_sum(start, '')}{'' if offset == '0' else f' + {factor} * {offset}'}) * {size})"
+        first = (
+            f"static_cast<int32_t>(({_sum(start, '')}{'' if offset == '0' else f' + {factor} * {offset}'}) * {size})"
+        )
         index = tiles.emit(INT, "CreateVecIndex({d}, static_cast<int32_t>(0), n)")
         scaled = tiles.emit(INT, f"Muls({{d}}, {{0}}, static_cast<int32_t>({factor * size}), n)", index)
         moved = tiles.emit(INT, f"Adds({{d}}, {{0}}, {first}, n)", scaled)
@@ -548,5 +565,3 @@ def _sum(start: Dim, offset: str) -> str:
     if offset in ("", "0"):
         return cxx(start)
     return offset if start == 0 else f"{cxx(start)} + {offset}"
-
-

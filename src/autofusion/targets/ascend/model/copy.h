@@ -40,7 +40,6 @@ template <typename T> uint8_t* gm_rows(const Instruction& i, const AscendC::Glob
     if (t.elements != t.kUndeclared && last > t.elements * int64_t(sizeof(T)))
         fail(5, i.api, i.line, "GM", "bytes to %lld of a GlobalTensor of %lld bytes", (long long)last,
              (long long)(t.elements * int64_t(sizeof(T))));
-    if (uint64_t(t.pointer) % sizeof(T)) fail(2, i.api, i.line, "GM", "the address is not a multiple of the element's size");
     return reinterpret_cast<uint8_t*>(t.pointer);
 }
 

@@ -117,6 +117,7 @@ struct Core {
     Memory memories[kSpaces];
     std::vector<Buffer> buffers;
     std::vector<Queue> queues;
+    int live_buffers = 0;
     int outstanding[16] = {};
     Flag flags[kEvents][kEventIds];
     std::vector<Clock> cross[kCrossFlags];  // arrived and not yet waited for

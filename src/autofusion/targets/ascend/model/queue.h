@@ -120,7 +120,7 @@ public:
     template <TPosition src, TPosition dst, int32_t depth, auto mask>
     bool InitBuffer(TQueBind<src, dst, depth, mask>& queue, int64_t count, int64_t bytes,
                     aicore::Where where = {__builtin_LINE()}) {
-        if (queue.queue >= 0) aicore::fail(6, "InitBuffer", where.line, "TQue", "the queue has its buffers already");
+        if (queue.queue >= 0 && aicore::core().queues[queue.queue].count) aicore::fail(6, "InitBuffer", where.line, "TQue", "the queue has its buffers already");
         queue.queue = aicore::make_queue(src, aicore::producer_of(src, dst), aicore::consumer_of(src, dst), depth);
         aicore::make_buffers(queue.queue, src, count, bytes, where);
         return true;

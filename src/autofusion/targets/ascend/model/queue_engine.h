@@ -127,8 +127,8 @@ AICORE_ENGINE int make_buffers(int queue, AscendC::TPosition position, int64_t c
     if (!memory.data) fail(6, "InitBuffer", where.line, space, "core %s has no %s", core_name(c).c_str(), space);
     int64_t rounded = (bytes + 31) / 32 * 32;
     int first = int(c.buffers.size());
-    if (first + count > kMaxBuffers)
-        fail(1, "InitBuffer", where.line, space, "%lld buffers, the limit is %d", (long long)(first + count), kMaxBuffers);
+    if (c.live_buffers + count > kMaxBuffers)
+        fail(1, "InitBuffer", where.line, space, "%lld buffers, the limit is %d", (long long)(c.live_buffers + count), kMaxBuffers);
     if (memory.used + rounded * count > memory.usable)
         fail(1, "InitBuffer", where.line, space, "needs %lld bytes of %s, %lld are usable (%lld over)",
              (long long)(memory.used + rounded * count), space, (long long)memory.usable,
@@ -144,6 +144,7 @@ AICORE_ENGINE int make_buffers(int queue, AscendC::TPosition position, int64_t c
         memory.used += rounded;
         c.buffers.push_back(buffer);
     }
+    c.live_buffers += int(count);
     if (memory.used > memory.peak) memory.peak = memory.used;
     if (queue >= 0) {
         c.queues[queue].first = first;
@@ -171,6 +172,7 @@ inline Buffer& own_buffer(int queue, int buffer, uint32_t generation, const char
 AICORE_ENGINE int alloc_buffer(int queue, Where where) {
     Queue& q = queue_at(queue, "AllocTensor", where);
     Core& c = core();
+    if (!q.count) fail(6, "AllocTensor", where.line, "queue " + std::to_string(queue), "TPipe::Reset took the queue's buffers away");
     int& outstanding = c.outstanding[int(q.position)];
     if (outstanding + 1 > kMaxOutstanding)
         fail(1, "AllocTensor", where.line, "queue " + std::to_string(queue),
@@ -255,6 +257,8 @@ AICORE_ENGINE void reset_pipe(Where where) {
     for (int p = 0; p < kPipes; ++p) join(all, after(c, Pipe(p)));
     for (int p = 0; p < kPipes; ++p) wait_for(c, Pipe(p), all);
     for (Memory& memory : c.memories) memory.used = 0;
+    for (Queue& queue : c.queues) queue.count = 0;
+    c.live_buffers = 0;
 }
 
 AICORE_ENGINE int fetch_event(AscendC::HardEvent event, bool own, Where where) {

@@ -132,9 +132,14 @@ AICORE_ENGINE void cross_set(int mode, int pipe, int64_t id, Where where) {
     for (Core* r : receivers) arrive(*r, f, together, "CrossCoreSetFlag", where);
 }
 
-inline void pass_on(Core& c, const Clock& clock) {  // delays whatever is issued from now on
+// Delays whatever is issued from now on. What the clock knows of this core itself came back from others.
+inline void pass_on(Core& c, const Clock& clock) {
     for (int p = 0; p < kPipes; ++p) {
         join(c.known[p], clock);
+        for (int q = 0; clock.others && q < kPipes; ++q) {
+            uint32_t own = (*clock.others)[size_t(c.id * kPipes + q)];
+            if (c.known[p].own[q] < own) c.known[p].own[q] = own;
+        }
         if (c.free_at[p] < clock.time) c.free_at[p] = clock.time;
     }
 }
@@ -162,7 +167,7 @@ AICORE_ENGINE void sync_all(bool vector_only, Where where) {
     check_blocks("SyncAll", where);
     if (c.index == 0 && c.kind == CoreKind::AIV) machine->counters.sync_all++;
     // The last one to arrive lets all go on: a flag of its own, above the user's ids.
-    int f = 15;
+    int f = vector_only ? 15 : 14;
     Clock all;
     for (int p = 0; p < kPipes; ++p) join(all, after(c, Pipe(p)));
     join(c.cross_clock[0][f], exported(c, all));

@@ -63,8 +63,9 @@ Lanes lanes_count(const Instruction& i, int64_t count);
 Lanes lanes_mask(const Instruction& i, int size, uint64_t mask, int64_t repeat, bool set = true);
 Lanes lanes_mask(const Instruction& i, int size, const uint64_t mask[2], int64_t repeat, bool set = true);
 
-// Checks and registers all accesses. `n` sources follow the destination.
-void vector_access(const Instruction& i, const Lanes& lanes, const Lane* operands, int n, bool overlap_allowed = false);
+// Checks and registers all accesses of a destination and the sources that follow it. Where it `accumulates`, a repeat may
+// read in the second source what an earlier one wrote, if one of the two repeat strides is 0 (documented).
+void vector_access(const Instruction& i, const Lanes& lanes, const Lane* operands, int n, bool accumulates = false);
 void vector_end(const Instruction& i, int64_t elements, int size, double factor = 1);
 int64_t lanes_total(const Lanes& lanes);
 
@@ -130,7 +131,8 @@ using CountedAs = std::conditional_t<k2201 && sizeof(T) == 4 && one_of<Op, OpAnd
 
 template <typename Op, typename T>
 void binary(const Instruction& i, const Lanes& lanes, const Lane (&o)[3], double factor) {
-    vector_access(i, lanes, o, 3);
+    constexpr bool accumulates = one_of<Op, OpAdd, OpSub, OpMul, OpMax, OpMin> && one_of<T, half, float, int32_t>;
+    vector_access(i, lanes, o, 3, accumulates && lanes.count < 0);
     for_runs(lanes, sizeof(T), [&](int64_t r, int64_t lane, int64_t n) {
         auto d = (T*)(o[0].view->raw() + o[0].at(r, lane));
         auto a = (const T*)(o[1].view->raw() + o[1].at(r, lane));

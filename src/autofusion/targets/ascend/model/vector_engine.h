@@ -104,7 +104,7 @@ inline void check_overlap(const Instruction& i, const Lanes& lanes, const Lane& 
     });
 }
 
-AICORE_ENGINE void vector_access(const Instruction& i, const Lanes& lanes, const Lane* o, int n, bool overlap_allowed) {
+AICORE_ENGINE void vector_access(const Instruction& i, const Lanes& lanes, const Lane* o, int n, bool accumulates) {
     int widest = 1;
     for (int k = 0; k < n; ++k) {
         if (o[k].size > widest) widest = o[k].size;
@@ -131,8 +131,11 @@ AICORE_ENGINE void vector_access(const Instruction& i, const Lanes& lanes, const
             });
         }
     }
-    if (!overlap_allowed)
-        for (int k = 1; k < n; ++k) check_overlap(i, lanes, o[0], o[k], widest);
+    for (int k = 1; k < n; ++k) {
+        bool running = accumulates && k == 2 && o[0].view->address == o[2].view->address &&
+                       o[0].block_stride == o[2].block_stride && (!o[0].repeat_stride || !o[2].repeat_stride);
+        if (!running) check_overlap(i, lanes, o[0], o[k], widest);
+    }
 }
 
 AICORE_ENGINE void vector_end(const Instruction& i, int64_t elements, int size, double factor) {

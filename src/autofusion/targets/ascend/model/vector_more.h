@@ -118,6 +118,9 @@ namespace AscendC {
 
 constexpr uint64_t MASK_PLACEHOLDER = 0;
 
+inline float ToFloat(const bfloat16_t& value) { return float(value); }
+inline bfloat16_t ToBfloat16(const float& value) { return bfloat16_t(value); }
+
 template <typename To, typename From>
 void Cast(const LocalTensor<To>& dst, const LocalTensor<From>& src, const RoundMode& mode, int64_t count, AICORE_WHERE) {
     static_assert(aicore::cast_modes<To, From>() != 0, "Cast: no such pair on this arch");

@@ -1,0 +1,468 @@
+"""A kernel's program as a C++ class: its on-chip memories, a function a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autofusion import dims, text
+from autofusion.dims import Dim, substitute
+from autofusion.errors import TargetError
+from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
+from autofusion.target import GM
+from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
+from autofusion.targets.ascend.cube import Cube, CubeBudget
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
+from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded
+from autofusion.targets.ascend.tiles import WHOLE
+from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
+from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
+
+QUEUES = ("VECIN", "VECOUT")
+CUBE, VECTOR = "cube", "vector"
+CUBE_CAPACITY = {"left2": 65536, "right2": 65536, "result": 131072, "bias2": 1024}
+L1_SHARE = 1 << 17  # bytes of L1 that two tiles of a queue may take
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A distinct kernel: the class's name, its program, and a line on what it computes."""
+
+    name: str
+    program: Program
+    title: str
+    names: Mapping[str, str]
+
+
+@dataclass
+class Budget:
+    """The unified buffer: bytes of the queues' tiles by (queue, level), and of the work area."""
+
+    tiles: dict[tuple[str, int], int] = field(default_factory=dict)
+    work: int = 0
+
+    def add(self, found: Layout) -> None:
+        for block in found.blocks.values():
+            for queue, size in zip(QUEUES, (block.load_bytes, block.store_bytes), strict=True):
+                if size:
+                    key = (queue, block.level)
+                    self.tiles[key] = max(self.tiles.get(key, 0), size)
+        self.work = max(self.work, found.work_bytes)
+
+    def bytes(self, needs: Needs, depth: int) -> int:
+        """In all; tiles inside loops have `depth` buffers."""
+        tiles = sum(size * (depth if level else 1) for (_, level), size in self.tiles.items())
+        return tiles + self.work + scratch(needs).size
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for reductions."""
+
+    masks: int
+    half: int
+    staged: int
+    reduction: int
+    size: int
+
+
+def scratch(needs: Needs) -> Scratch:
+    masks = needs.floats * CHUNK * 4
+    half = masks + needs.masks * rounded(CHUNK // 8)
+    staged = half + (CHUNK * 2 if needs.half else 0)
+    reduction = staged + (CHUNK * 4 if needs.staged else 0)
+    elements = 8 + rounded(2 * -(-needs.reduce // 64), 8) if needs.reduce else 0  # a value and an index a repeat
+    return Scratch(masks, half, staged, reduction, reduction + rounded(elements * 4))
+
+
+@dataclass
+class Written:
+    """A kernel's class, the bytes of the unified buffer that it takes single-buffered, and whether it may fail."""
+
+    lines: list[str]
+    onchip: int
+    checked: bool
+
+
+def write(kernel: Kernel, capacity: int) -> Written:
+    """The class. `capacity`: bytes of the unified buffer. Raises TargetError where it does not fit."""
+    made = _Class(kernel, capacity).run()
+    if made.onchip > capacity:
+        raise TargetError(f"{kernel.title}: UB holds {capacity} bytes, the kernel needs {made.onchip}")
+    return made
+
+
+def onchip_bytes(program: Program) -> int:
+    """What a program takes of the unified buffer, single-buffered."""
+    return _Class(Kernel("Probe", program, "", {}), 0).run().onchip
+
+
+class _Class:
+    """A kernel's class being written. The steps come first, as they say what memory is needed."""
+
+    def __init__(self, kernel: Kernel, capacity: int) -> None:
+        self.kernel = kernel
+        self.capacity = capacity
+        self.program = kernel.program
+        self.layout = layout(self.program)
+        self.needs = Needs()
+        self.cube = CubeBudget()
+        self.w = Writer()
+        onchip = [b.name for b in self.program.buffers.values() if b.space != GM]
+        self.checks = checks(self.program)
+        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks)
+        self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
+        self.units = {b.unit for step in self.program.steps for b in step.bodies}
+        self.rings = [ring for step in self.program.steps for ring in step.rings]
+        self.budget = Budget()
+
+    def run(self) -> Written:
+        self.w.depth = 1
+        for number, step in enumerate(self.program.steps):
+            if number:
+                self.w.line("")
+            self._step(number, step)
+        steps, self.w.lines = self.w.lines, []
+        self.budget.add(self.layout)
+        steps = self._scratched(steps)
+        lines = [f"// {self.kernel.title}"] if self.kernel.title else []
+        self._init(any(WHOLE in line for line in steps))
+        init, self.w.lines = self.w.lines, []
+        self._members()
+        lines += [f"class {self.kernel.name} {{", "public:", *init, "", *steps, "", "private:", *self.w.lines, "};"]
+        return Written(lines, self.budget.bytes(self.needs, 1), bool(self.checks))
+
+    # -- members -----------------------------------------------------------------------------------------------------
+    @property
+    def depth(self) -> int:
+        """Tiles of a queue inside loops: two where they fit, so that one moves while the other is computed."""
+        return 2 if self.budget.bytes(self.needs, 2) <= self.capacity else 1
+
+    @property
+    def area(self) -> int:
+        """Bytes of the work area."""
+        return self.budget.work + scratch(self.needs).size + (BLOCK if self.checks else 0)
+
+    def _init(self, whole: bool) -> None:
+        parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
+        rings = "".join(f", GM_ADDR {ring.name}Address" for ring in self.rings)
+        checked = ", Failures& all, int64_t check" if self.checks else ""
+        with self.w.block(
+            f"__aicore__ inline void Init(TPipe& pipe{parameters}{rings}, const Tiling& tiling{checked})"
+        ):
+            mixed = len(self.units) > 1
+            for unit in (VECTOR, CUBE):
+                if unit in self.units and mixed:
+                    with self.w.block(only_on(unit)):
+                        self._open(unit, whole)
+                elif unit in self.units:
+                    self._open(unit, whole)
+            for ring in self.rings:
+                self.w.line(f"{ring.name}.Init({ring.name}Address, {ring_elements(ring)});")
+            for tensor in self.tensors:
+                kind = ELEMENTS[tensor.dtype]
+                self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
+            for symbol in self.program.symbols:
+                self.w.line(f"{symbol} = tiling.{symbol};")
+            if self.checks:
+                self.w.line("failures = &all;")
+                self.w.line("firstCheck = check;")
+
+    def _open(self, unit: str, whole: bool) -> None:
+        """The unit's memories."""
+        if unit == CUBE:
+            self._open_cube()
+            return
+        for (queue, level), tile in sorted(self.budget.tiles.items()):
+            name = f"{'load' if queue == 'VECIN' else 'store'}{level}"
+            self.w.line(f"pipe.InitBuffer({name}, {self.depth if level else 1}, {tile});")
+        if self.area:
+            self.w.line(f"pipe.InitBuffer(area, {self.area});")
+            self.w.line("work = area.Get<uint8_t>();")
+            if whole:
+                self.w.line(
+                    f"Duplicate(work.ReinterpretCast<float>(), 0.0f, {self.area // 4});  // whole vectors are read"
+                )
+
+    def _open_cube(self) -> None:
+        for queue, size in self.cube.tiles.items():
+            depth = 2 if 2 * size <= CUBE_CAPACITY.get(queue, L1_SHARE) else 1
+            self.w.line(f"pipe.InitBuffer({queue}, {depth}, {size});")
+
+    def _members(self) -> None:
+        for queue, level in sorted(self.budget.tiles):
+            self.w.line(f"TQue<TPosition::{queue}, 1> {'load' if queue == 'VECIN' else 'store'}{level};")
+        for queue in self.cube.tiles:
+            self.w.line(f"TQue<TPosition::{CUBE_QUEUES[queue]}, 1> {queue};")
+        if self.area and VECTOR in self.units:
+            self.w.line("TBuf<TPosition::VECCALC> area;")
+            self.w.line("LocalTensor<uint8_t> work;")
+        for number, ring in enumerate(self.rings):
+            self.w.line(f"Ring<{2 * number}, {2 * number + 1}> {ring.name};")
+        for tensor in self.tensors:
+            note = self.kernel.names.get(tensor.name, "")
+            shape = ", ".join(map(str, tensor.shape))
+            comment = f"  // {note} [{shape}]" if note else ""
+            self.w.line(f"GlobalTensor<{ELEMENTS[tensor.dtype]}> {tensor.name};{comment}")
+        for symbol in self.program.symbols:
+            self.w.line(f"int64_t {symbol};")
+        if self.checks:
+            self.w.line("Failures* failures;")
+            self.w.line("int64_t firstCheck;")
+
+    def _scratched(self, lines: Sequence[str]) -> list[str]:
+        """The steps with their temporaries declared where they are used."""
+        result: list[str] = []
+        where = scratch(self.needs)
+        declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(self.needs.floats)]
+        declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(self.needs.masks)]
+        declared += [("h0", "half", where.half), ("s0", "float", where.staged), ("reduction", "float", where.reduction)]
+        for position, line in enumerate(lines):
+            if line.strip() != "SCRATCH":
+                result.append(line.replace("SLOT", str(self.area - BLOCK)))
+                continue
+            indent = line[: len(line) - len(line.lstrip())]
+            rest = lines[position:]
+            end = next((n for n, other in enumerate(rest) if other.startswith(indent[:-4] + "}")), len(rest))
+            words = set(re.findall(r"\w+", "\n".join(rest[:end])))
+            for name, kind, offset in declared:
+                if name in words:
+                    start = self.budget.work + offset
+                    result.append(f"{indent}const LocalTensor<{kind}> {name} = At<{kind}>(work, {start});")
+        return result
+
+    def _step(self, number: int, step: Step) -> None:
+        by_unit = {body.unit: body.body[0] for body in step.bodies}
+        if CUBE in by_unit:
+            self._cube_step(number, by_unit[CUBE], [ring.name for ring in step.rings])
+        if len(by_unit) > 1:
+            self.w.line("")
+            self._taking_step(number, by_unit[VECTOR])
+            return
+        if CUBE in by_unit:
+            return
+        parallel = by_unit[VECTOR]
+        with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
+            self._declared(parallel)
+            with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
+                self._body(parallel.body)
+            self._report()
+
+    def _report(self) -> None:
+        if self.checks:
+            self.w.line("failures->Report(At<int64_t>(work, SLOT));")
+
+    def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[str]) -> None:
+        cube = Cube(self.w, self.program, self.layout.places, parallel)
+        name = f"Products{number}" if rings else f"Step{number}"
+        with self.w.block(f"__aicore__ inline void {name}(int64_t first, int64_t last)"):
+            with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
+                cube.body(parallel.body)
+            for ring in rings:
+                self.w.line(f"{ring}.Close();")
+        self.cube.merge(cube.budget)
+
+    def _taking_step(self, number: int, parallel: Parallel) -> None:
+        """The vector cores' share of a step with a ring: groups of `unit` chunks in turns."""
+        var = parallel.var
+        head = f"__aicore__ inline void Step{number}(int64_t first, int64_t last, int64_t unit, int64_t turn)"
+        with self.w.block(head):
+            self._declared(parallel)
+            with self.w.block(f"for (int64_t {var} = first; {var} < last; ++{var})"):
+                with self.w.block(f"if (({var} - first) / unit % 2 != turn)"):
+                    self._skipped(parallel.body)
+                    self.w.line("continue;")
+                self._body(parallel.body)
+            self._report()
+
+    def _skipped(self, body: Sequence[Any]) -> None:
+        """Only the tiles that are for the other core."""
+        needed = any(isinstance(node, Take) for line in body for node in text.walk(line))
+        for line in body if needed else ():
+            if isinstance(line, Let):
+                self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
+            elif isinstance(line, Take):
+                self.w.line(f"{line.ring}.Skip();")
+            elif isinstance(line, Loop) and any(isinstance(node, Take) for node in text.walk(line)):
+                head = f"for (int64_t {line.var} = {cxx(line.begin)}; {line.var} < {cxx(line.end)}; "
+                with self.w.block(head + (f"++{line.var})" if line.step == 1 else f"{line.var} += {line.step})")):
+                    self._skipped(line.body)
+
+    def _declared(self, parallel: Parallel) -> None:
+        """Names for the work area's parts that a step uses."""
+        used = {n for s in statements(parallel.body) for n in self._touched(s)}
+        for name, offset in self.layout.work.items():
+            if name in used:
+                place = self.layout.places[name]
+                kind = ELEMENTS[place.dtype]
+                note = self.kernel.names.get(name.partition("_")[0], "")
+                comment = f"  // {note}" if note else ""
+                self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(work, {offset});{comment}")
+        self.w.line("SCRATCH")
+
+    @staticmethod
+    def _touched(statement: Any) -> set[str]:
+        return {access.name for access in accesses(statement)}
+
+    # -- bodies ------------------------------------------------------------------------------------------------------
+    def _body(self, body: Sequence[Any]) -> None:
+        block = self.layout.blocks[id(body)]
+        rest = []
+        for line in body:
+            if isinstance(line, Let):
+                self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
+            else:
+                rest.append(line)
+        loads = [s for s in rest if self._is_load(s)]
+        stores = [s for s in rest if self._is_store(s)]
+        if loads:
+            self._copy_in(block, loads, rest)
+        if stores:
+            self._open_store(block)
+        for line in rest:
+            if isinstance(line, Loop):
+                head = f"for (int64_t {line.var} = {cxx(line.begin)}; {line.var} < {cxx(line.end)}; "
+                with self.w.block(head + (f"++{line.var})" if line.step == 1 else f"{line.var} += {line.step})")):
+                    self._body(line.body)
+            elif isinstance(line, Guard):
+                with self.w.block(f"if ({cxx(line.smaller)} <= {cxx(line.larger)})"):
+                    self._body(line.body)
+            elif line not in loads and line not in stores:
+                self._note(line)
+                self.vector.statement(line)
+        if stores:
+            self._copy_out(block, stores)
+        if loads:
+            self.w.line(f"load{block.level}.FreeTensor(in{block.level});")
+
+    def _note(self, line: Any) -> None:
+        note = self.kernel.names.get(line.target.name.partition("_")[0], "")
+        if note:
+            self.w.line(f"// {note}")
+
+    def _is_load(self, line: Any) -> bool:
+        return isinstance(line, Take) or (
+            isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
+        )
+
+    def _is_store(self, line: Any) -> bool:
+        return isinstance(line, Copy) and self._in_gm(line.target.name)
+
+    def _in_gm(self, name: str) -> bool:
+        return any(name == tensor.name for tensor in self.tensors)
+
+    def _copy_in(self, block: Block, loads: Sequence[Copy | Take], body: Sequence[Any]) -> None:
+        level = block.level
+        queue = f"load{level}"
+        self.w.line(f"LocalTensor<uint8_t> in{level} = {queue}.AllocTensor<uint8_t>();")
+        names = [line.buffer if isinstance(line, Take) else line.target.name for line in loads]
+        for line, name in zip(loads, names, strict=True):
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            declared = f"At<{kind}>(in{level}, {block.loads[name]})"
+            if isinstance(line, Take):
+                self._taken(line, declared, body)
+                continue
+            assert isinstance(line.source, Access)
+            self._transfer(line, line.source, line.target, declared, load=True)
+        self.w.line(f"{queue}.EnQue(in{level});")
+        self.w.line(f"in{level} = {queue}.DeQue<uint8_t>();")
+        for name in names:
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(in{level}, {block.loads[name]});")
+
+    def _taken(self, line: Take, tensor: str, body: Sequence[Any]) -> None:
+        """A ring's tile: the part of it that is read."""
+        ring, place = self.program.tensors[line.ring], self.layout.places[line.buffer]
+        reader = next(s for s in body if isinstance(s, Copy) and getattr(s.source, "name", "") == line.buffer)
+        assert isinstance(reader.source, Access)
+        extents = {a.name: a.extent for a in reader.axes}
+        rows, columns = (extents.get(str(i), 1) for i in (0, 0, *reader.source.index)[-2:])
+        near = place.strides[-2] if len(place.strides) > 1 and ring.shape[-1] != 1 else place.lanes
+        sizes = f"{cxx(rows)}, {cxx(columns)}, {ring.shape[-1]}, {near}"
+        self.w.line(f"Load({tensor}, {line.ring}.ToRead(), {sizes});")
+        self.w.line(f"{line.ring}.Read();")
+
+    def _open_store(self, block: Block) -> None:
+        level = block.level
+        self.w.line(f"LocalTensor<uint8_t> out{level} = store{level}.AllocTensor<uint8_t>();")
+        for name, offset in block.stores.items():
+            if name not in self.layout.work:
+                kind = ELEMENTS[self.layout.places[name].dtype]
+                self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(out{level}, {offset});")
+
+    def _copy_out(self, block: Block, stores: Sequence[Copy]) -> None:
+        level = block.level
+        queue = f"store{level}"
+        for name, offset in block.stores.items():
+            if name in self.layout.work:
+                self._moved(name, level, offset)
+        self.w.line(f"{queue}.EnQue(out{level});")
+        self.w.line(f"out{level} = {queue}.DeQue<uint8_t>();")
+        for line in stores:
+            assert isinstance(line.source, Access)
+            name = line.source.name
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            tensor = f"At<{kind}>(out{level}, {block.stores[name]})"
+            self._transfer(line, line.target, line.source, tensor, load=False)
+        self.w.line(f"{queue}.FreeTensor(out{level});")
+
+    def _moved(self, name: str, level: int, offset: int) -> None:
+        """A value that lives longer than its store: copied to the store's tile, bit by bit."""
+        place = self.layout.places[name]
+        count = rounded(place.elements * place.dtype.size) // 2
+        goal = f"At<uint16_t>(out{level}, {offset})"
+        bits = f"{name}.ReinterpretCast<uint16_t>()"
+        self.w.line(f"Or({goal}, {bits}, {bits}, {count});")
+
+    def _transfer(self, line: Copy, outside: Access, inside: Access, tensor: str, load: bool) -> None:
+        """A copy between global memory and a queue tile, as rows."""
+        far, near = self.layout.places[outside.name], self.layout.places[inside.name]
+        far_address, near_address = far.address(outside.index), near.address(inside.index)
+        factors = {
+            a.name: (coefficient_of(far_address, a.name), coefficient_of(near_address, a.name)) for a in line.axes
+        }
+        inner = next((a for a in reversed(line.axes) if factors[a.name] == (1, 1)), None)
+        columns: Dim = 1 if inner is None else inner.extent
+        left = [a for a in line.axes if a is not inner]
+        lanes = near.lanes
+
+        def is_row(axis: Axis) -> bool:
+            away, here = factors[axis.name]
+            if away is None or here is None or away <= 0 or here <= 0 or here % lanes:
+                return False
+            return away >= (int(columns) if isinstance(columns, int) else near.elements)
+
+        row = next((a for a in reversed(left) if is_row(a)), None)
+        loops = [a for a in left if a is not row]
+        taken: dict[str, Dim] = {a.name: 0 for a in (inner, row) if a is not None}
+        far_start, near_start = substitute(far_address, taken), substitute(near_address, taken)
+        if not divides(lanes, near_start):
+            raise TargetError(f"{inside.name}: a copy starts inside a block of {BLOCK} bytes")
+        rows: Dim = 1 if row is None else row.extent
+        pitches = (columns, rounded_dim(columns, lanes)) if row is None else factors[row.name]
+        far_pitch, near_pitch = (pitch or 0 for pitch in pitches)
+        a, b = f"{tensor}[{cxx(near_start)}]", f"{far.name}[{cxx(far_start)}]"
+        with self.vector._loops(loops):
+            if load:
+                self.w.line(f"Load({a}, {b}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
+            else:
+                self.w.line(f"Store({b}, {a}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
+
+
+def rounded_dim(columns: Dim, lanes: int) -> Dim:
+    return rounded(columns, lanes) if isinstance(columns, int) else dims.ceildiv(columns, lanes) * lanes
+
+
+def ring_elements(ring: Ring) -> int:
+    """Elements of a slot."""
+    total = 1
+    for extent in ring.shape:
+        total *= int(str(extent))
+    return total
+
+
+def only_on(unit: str) -> str:
+    """The condition for a unit's cores in a mixed kernel."""
+    return f"if {'ASCEND_IS_AIC' if unit == CUBE else 'ASCEND_IS_AIV'}"
