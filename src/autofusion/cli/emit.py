@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from autofusion import api
 from autofusion.cli import command, files, inputs, models
@@ -21,6 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command.add_shape(parser)
     parser.add_argument("--unfused", action="store_true", help="every operator a group of its own")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (standard output)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="a new folder for Ascend C: kernels, tiling data, launchers and build.sh"
+    )
 
 
 def run(arguments: Arguments) -> int:
@@ -30,8 +34,15 @@ def run(arguments: Arguments) -> int:
         if target != "cpu":
             raise ArgumentError(f"--cpu {arguments.cpu} with --target {target}: give one of the two")
         target = "cpu" if arguments.cpu == "host" else f"cpu:{arguments.cpu}"
+    if arguments.out is not None:
+        _check_out(arguments, target)
     graph = models.read(arguments.file, arguments.shape)
     inputs.sizes_of(graph, arguments.shape)
+    if arguments.out is not None:
+        made = api.emit_files(graph, target, arguments.numerics, not arguments.unfused)
+        files.write_folder(arguments.out, made)
+        print("\n".join(str(Path(arguments.out) / name) for name in made))
+        return 0
     text = api.emit(graph, arguments.stage, target, arguments.numerics, not arguments.unfused)
     text = text.rstrip("\n") + "\n"
     if arguments.output is None:
@@ -39,6 +50,16 @@ def run(arguments: Arguments) -> int:
     else:
         files.write(arguments.output, text.encode())
     return 0
+
+
+def _check_out(arguments: Arguments, target: str) -> None:
+    if arguments.output is not None:
+        raise ArgumentError(f"--out {arguments.out} with --output {arguments.output}: give one of the two")
+    if arguments.stage != "source" or api.find_target(target).family != "ascend":
+        raise ArgumentError(
+            f"--out {arguments.out}: a folder is written for --stage source and an Ascend target, "
+            f"not for --stage {arguments.stage} and {target}"
+        )
 
 
 COMMAND = Command("emit", "print a stage: graph, kernel, tile, plan, llvm, asm …", configure, run)

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 from autofusion import api, config
 from autofusion.cli import command, terminal
 from autofusion.cli.command import Arguments, Command
-from autofusion.runtime import pool
+from autofusion.runtime import acl, aicore, pool
 from autofusion.version import __version__
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "platformdirs", "rich")
@@ -40,6 +40,8 @@ def run(arguments: Arguments) -> int:
         ("vectors", f"{found['vector_bits']} bit; {', '.join(found['features'])}"),
         ("workers", f"{found['workers']} of {found['cpus']} CPUs"),
         ("native runtime", "built" if found["native_runtime"] else "not built: one worker, through ctypes"),
+        ("AI Core model", found["aicore_model"] or "can be built"),
+        ("Ascend device", found["ascend_device"] or "here; untested on hardware"),
         ("cache", f"{cache['folder'] or 'memory only'}, at most {terminal.size(cache['limit_bytes'])}"),
     ]
     console = terminal.console()
@@ -67,6 +69,8 @@ def as_json() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "workers": pool.worker_count(),
         "native_runtime": pool.native_available(),
+        "aicore_model": aicore.unavailable(),
+        "ascend_device": acl.unavailable(),
         "cache": {"folder": None if folder is None else str(folder), "limit_bytes": config.cache_bytes()},
         "variables": {name: os.environ[name] for name in config.VARIABLES if name in os.environ},
     }

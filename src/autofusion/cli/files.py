@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -31,6 +32,30 @@ def write(path: str, data: bytes) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(part)
+        if isinstance(error, OSError):
+            raise FormatError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise
+
+
+def write_folder(path: str, texts: Mapping[str, str]) -> None:
+    """Make the folder `path` with these files, all or none; `.sh` files may be run. Raises FormatError, where something
+    is there already too: nothing is written over."""
+    goal = Path(path)
+    if goal.is_symlink() or (goal.exists() and not (goal.is_dir() and not any(goal.iterdir()))):
+        raise FormatError(f"{path}: is there already; give the name of a new folder")
+    try:
+        part = Path(tempfile.mkdtemp(prefix=f".{goal.name}-", suffix=".part", dir=goal.absolute().parent))
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written: {error.strerror or error}") from None
+    mask = _umask()
+    try:
+        for name, text in texts.items():
+            (part / name).write_text(text, encoding="utf-8")
+            (part / name).chmod((0o777 if name.endswith(".sh") else 0o666) & ~mask)
+        part.chmod(0o777 & ~mask)
+        part.replace(goal)
+    except BaseException as error:
+        shutil.rmtree(part, ignore_errors=True)
         if isinstance(error, OSError):
             raise FormatError(f"{path}: cannot be written: {error.strerror or error}") from None
         raise

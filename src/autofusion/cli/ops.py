@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from autofusion import dtypes
+from autofusion import api, dtypes
 from autofusion.cli import command, terminal
 from autofusion.cli.command import Arguments, Command
 from autofusion.dtypes import DType
 from autofusion.errors import ArgumentError
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.table import REQUIRED
+from autofusion.target import Target
+from autofusion.targets.ascend import support
+from autofusion.targets.ascend.support import Way
 
 _SETS = {
     tuple(DType): "all",
@@ -27,6 +32,7 @@ _SETS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """The arguments."""
     parser.add_argument("--kind", metavar="KIND", help=f"only these: {', '.join(Kind)}")
+    parser.add_argument("--target", metavar="NAME", help="how an Ascend target computes each, by element type")
     command.add_json(parser)
 
 
@@ -35,6 +41,8 @@ def run(arguments: Arguments) -> int:
     if arguments.kind is not None and arguments.kind not in list(Kind):
         raise ArgumentError(f"--kind {arguments.kind}: expected one of {', '.join(Kind)}")
     rows = [row for kind in Kind for row in TABLE if row.kind is kind and arguments.kind in (None, kind.value)]
+    if arguments.target is not None:
+        return run_support(rows, api.find_target(arguments.target), arguments.json)
     if arguments.json:
         terminal.print_json([as_json(row) for row in rows])
         return 0
@@ -54,6 +62,53 @@ def run(arguments: Arguments) -> int:
     lowered_count = sum(row.lower is not None for row in rows)
     console.print(f"{len(rows)} operators, {lowered_count} of them lowered to others")
     return 0
+
+
+LETTERS = {Way.NATIVE: "N", Way.COMPOSED: "C", Way.CAST: "F", Way.SCALAR: "S", Way.NOT: "-"}
+LEGEND = (
+    "N native: one instruction of the vector or the matrix unit, or none. C composed of several. F cast: as float32, "
+    "converted on the way in and out. S scalar unit, an element at a time. - not: the host computes it between "
+    "launches. A row is as good as the worst of its primitives; operands are contiguous, folds run along the last axis."
+)
+
+
+def run_support(rows: Sequence[Op], target: Target, as_json: bool) -> int:
+    """How a target computes each row, by element type. Raises ArgumentError for CPUs."""
+    if target.family != "ascend":
+        raise ArgumentError(f"--target {target.name}: the matrix is of Ascend targets; a CPU compiles every primitive")
+    matrix = support.matrix(target, rows)
+    best = Counter(each.best for each in matrix)
+    if as_json:
+        ways = [
+            {
+                "name": each.row.name,
+                "kind": each.row.kind.value,
+                "best": each.best.value,
+                "ways": {dtype.value: found.value for dtype, found in each.ways.items()},
+            }
+            for each in matrix
+        ]
+        terminal.print_json({"target": target.name, "best": {w.value: best[w] for w in Way}, "rows": ways})
+        return 0
+    console = terminal.console()
+    short = {dtype: _short(dtype) for dtype in DType}
+    made = terminal.table(None, "name", "kind", *short.values())
+    for each in matrix:
+        letters = (LETTERS[each.ways[dtype]] if dtype in each.ways else "" for dtype in short)
+        made.add_row(each.row.name, each.row.kind.value, *letters)
+    console.print(made)
+    console.print(LEGEND)
+    counted = ", ".join(f"{best[found]} {found.value}" for found in Way)
+    console.print(f"{len(matrix)} operators on {target.name}, each by its best type: {counted}")
+    return 0
+
+
+def _short(dtype: DType) -> str:
+    """`f32`, `bf16`, `u8`."""
+    for long, letter in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i")):
+        if dtype.value.startswith(long):
+            return letter + dtype.value.removeprefix(long)
+    return dtype.value
 
 
 def arity(row: Op) -> str:

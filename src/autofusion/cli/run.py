@@ -12,7 +12,7 @@ import numpy as np
 from rich.text import Text
 
 from autofusion import api
-from autofusion.cli import check, command, compare, files, groups, inputs, models, terminal
+from autofusion.cli import check, chip, command, compare, files, groups, inputs, models, terminal
 from autofusion.cli.check import Difference
 from autofusion.cli.command import Arguments, Command
 from autofusion.dtypes import Array
@@ -24,6 +24,10 @@ from autofusion.graph.ir import Graph
 from autofusion.jit.explain import Explanation, explain
 from autofusion.jit.pipeline import STAGES
 from autofusion.runtime import pool
+from autofusion.runtime.ascend import AscendExecutable, Counters
+from autofusion.runtime.executable import Executable
+
+REPEAT = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command.add_shape(parser)
     parser.add_argument("--check", action="store_true", help="compare with the reference; exit 1 outside tolerance")
     parser.add_argument("--compare", choices=["unfused"], help="time op by op too")
-    parser.add_argument("--repeat", type=command.positive, default=10, metavar="N", help="timed runs (10)")
+    parser.add_argument(
+        "--repeat", type=command.positive, metavar="N", help="timed runs (10; the first one on the AI Core model)"
+    )
     parser.add_argument("--threads", type=command.positive, metavar="N", help="workers of a launch")
     parser.add_argument("--save", metavar="OUT.npz", help="write the outputs, by name")
     command.add_target(parser)
@@ -56,8 +62,20 @@ class Report:
     median_ms: float = 0.0
     repeat: int = 0
     workers: int = 1
+    first_ms: float = 0.0
+    counters: Counters | None = None
     differences: list[Difference] | None = None
     unfused: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def chip(self) -> AscendExecutable | None:
+        """What launched, on Ascend targets."""
+        return chip.executable_of(self.compiled)
+
+    @property
+    def modelled(self) -> bool:
+        """Whether it ran on the AI Core model: its time is no machine's."""
+        return self.chip is not None and not self.chip.on_device
 
     @property
     def ok(self) -> bool:
@@ -72,6 +90,8 @@ def run(arguments: Arguments) -> int:
     """0, or 1 where --check found an output outside its tolerance."""
     if arguments.save is not None and not arguments.save.endswith(".npz"):
         raise ArgumentError(f"--save {arguments.save}: expected a name that ends in .npz")
+    if arguments.threads is not None and api.find_target(arguments.target).family != "cpu":
+        raise ArgumentError(f"--threads {arguments.threads}: workers are a CPU's, not of target {arguments.target}")
     report = first_run(arguments)
     if arguments.check:
         report.differences = differences(report, arguments)
@@ -97,6 +117,8 @@ def first_run(arguments: Arguments) -> Report:
     with terminal.progress(f"compiling {graph.name}") as progress:
         start = time.perf_counter()
         compiled = api.compile_graph(graph, arguments.target, arguments.numerics, progress=progress)
+        if isinstance(compiled.executable, AscendExecutable):
+            compiled.executable.prepare(lambda done, total: progress("launches", done, total))
         whole_ms = (time.perf_counter() - start) * 1e3
     assert compiled.compilation is not None
     stages = dict.fromkeys(STAGES, 0.0) | compiled.compilation.milliseconds
@@ -116,6 +138,8 @@ def first_run(arguments: Arguments) -> Report:
         counts.launches,
         counts.fallbacks,
         workers=arguments.threads or pool.worker_count(),
+        first_ms=first_ms,
+        counters=found.counters if isinstance(found := compiled.executable, AscendExecutable) else None,
     )
 
 
@@ -174,21 +198,53 @@ def fresh(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
 
 def measure(report: Report, arguments: Arguments) -> None:
     """Time the fused run, and op by op beside it where that is asked for."""
+    if report.modelled and arguments.repeat is None:
+        measure_on_model(report, arguments)
+        return
+    repeat = arguments.repeat or REPEAT
     runners: list[compare.Runner] = [report.compiled.run]
-    if arguments.compare:
-        compiled, executable = compare.unfused(report.graph, arguments.target, arguments.numerics)
-        executable(fresh(report.graph, report.arrays), arguments.threads)
-        assert compiled.compilation is not None
-        report.unfused = {
-            "groups": len(compiled.compilation.partition.groups),
-            "launches": executable.counts.launches,
-            "gm_bytes": report.explanation.gm_bytes_unfused,
-        }
+    executable = unfused(report, arguments) if arguments.compare else None
+    if executable is not None:
         runners.append(executable)
-    times = compare.medians(runners, lambda: fresh(report.graph, report.arrays), arguments.repeat, arguments.threads)
-    report.median_ms, report.repeat = times[0], arguments.repeat
+    times = compare.medians(runners, lambda: fresh(report.graph, report.arrays), repeat, arguments.threads)
+    report.median_ms, report.repeat = times[0], repeat
+    if executable is not None:
+        _compared(report, executable, times[1])
+
+
+def measure_on_model(report: Report, arguments: Arguments) -> None:
+    """Modelled times are the same in every run, and the first one has been made."""
+    report.median_ms, report.repeat = report.first_ms, 1
     if arguments.compare:
-        report.unfused |= {"median_ms": times[1], "ratio": times[1] / times[0] if times[0] else 1.0}
+        start = time.perf_counter()
+        executable = unfused(report, arguments)
+        _compared(report, executable, (time.perf_counter() - start) * 1e3)
+
+
+def unfused(report: Report, arguments: Arguments) -> Executable:
+    """The executable that launches op by op, run once; the report has its counts."""
+    compiled, executable = compare.unfused(report.graph, arguments.target, arguments.numerics)
+    executable(fresh(report.graph, report.arrays), arguments.threads)
+    assert compiled.compilation is not None
+    report.unfused = {
+        "groups": len(compiled.compilation.partition.groups),
+        "launches": executable.counts.launches,
+        "gm_bytes": report.explanation.gm_bytes_unfused,
+    }
+    return executable
+
+
+def _compared(report: Report, executable: Executable, median_ms: float) -> None:
+    """Op by op over fused: in time, or in modelled time."""
+    ratio = median_ms / report.median_ms if report.median_ms else 1.0
+    report.unfused["median_ms"] = median_ms
+    if isinstance(executable, AscendExecutable):
+        counters = executable.counters
+        report.unfused |= {"model_us": None, "counters": None}
+        if counters is not None and report.counters is not None:
+            report.unfused |= {"model_us": counters.microseconds, "counters": chip.counted(counters)}
+            ratio = counters.microseconds / report.counters.microseconds
+    report.unfused["ratio"] = ratio
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -220,6 +276,9 @@ def as_json(report: Report) -> dict[str, Any]:
         "sizes": dict(found.sizes),
         "outputs": dict(zip(report.outputs, inputs.types_of(report.results), strict=True)),
     }
+    if report.chip is not None:
+        data |= {"cache_hits": None, "workers": report.counters.cores if report.counters else None}
+        data |= chip.as_json(report.chip, report.counters)
     return data | ({"unfused": report.unfused} if report.unfused else {})
 
 
@@ -235,12 +294,14 @@ def show(report: Report, arguments: Arguments) -> None:
     stats = report.compiled.stats
     stages = ", ".join(f"{name} {spent:.1f}" for name, spent in report.stages.items())
     kernels = terminal.plural(stats["kernels"], "kernel")
-    rows.append(
-        ("compile", f"{terminal.milliseconds(report.compile_ms)}, {kernels}, {stats['cache_hits']} from the cache")
-    )
+    cached = f", {stats['cache_hits']} from the cache" if report.chip is None else ""
+    rows.append(("compile", f"{terminal.milliseconds(report.compile_ms)}, {kernels}{cached}"))
     rows.append(("stages, ms", stages))
-    workers = terminal.plural(report.workers, "worker")
-    rows.append(("run", f"{terminal.milliseconds(report.median_ms)}, median of {report.repeat}, {workers}"))
+    if report.chip is not None:
+        rows += chip.rows(report.chip, report.counters)
+    if not report.modelled:
+        workers = "" if report.chip is not None else f", {terminal.plural(report.workers, 'worker')}"
+        rows.append(("run", f"{terminal.milliseconds(report.median_ms)}, median of {report.repeat}{workers}"))
     if report.unfused:
         rows.append(("op by op", _unfused(report)))
     if report.differences is not None:
@@ -253,6 +314,9 @@ def show(report: Report, arguments: Arguments) -> None:
 def _unfused(report: Report) -> str:
     unfused = report.unfused
     launches = terminal.plural(unfused["launches"], "launch")
+    if unfused.get("counters"):
+        moved = f"{terminal.size(unfused['counters']['gm_bytes'])} moved"
+        return f"{unfused['model_us']:,.1f} µs, {launches}, {moved}: {unfused['ratio']:.2f} times the fused run"
     return f"{terminal.milliseconds(unfused['median_ms'])}, {launches}: {unfused['ratio']:.2f} times the fused run"
 
 

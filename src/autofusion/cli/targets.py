@@ -8,6 +8,7 @@ from typing import Any
 from autofusion import api
 from autofusion.cli import command, terminal
 from autofusion.cli.command import Arguments, Command
+from autofusion.runtime import acl, aicore
 from autofusion.target import Target
 
 NAMES = ("cpu", "cpu:sse2", "cpu:avx2", "cpu:avx512", "cpu:aarch64:neoverse-v1", "ascend910b", "ascend950")
@@ -45,13 +46,16 @@ def run(arguments: Arguments) -> int:
     console = terminal.console()
     console.print(made)
     console.print("cpu:ARCH:CPU names any other x86-64 or aarch64 CPU that LLVM knows, to emit code for.")
-    console.print("Ascend targets are data so far: partition, kernels, tile programs and plans; no code generation.")
+    console.print("Ascend targets run on a device where there is one, else on the AI Core model; untested on hardware.")
     return 0
 
 
 def as_json(name: str, target: Target) -> dict[str, Any]:
-    """A target as data. `does`: runs, emits (code that is not run here) or partitions."""
-    does = "runs" if name == "cpu" else "emits" if target.family == "cpu" else "partitions"
+    """A target as data. `does`: runs, is modelled (its code runs on the AI Core model), or emits code that is not run
+    here."""
+    does = "runs" if name == "cpu" else "emits"
+    if target.family == "ascend":
+        does = "runs" if acl.unavailable() is None else "modelled" if aicore.unavailable() is None else "emits"
     return {
         "name": name,
         "machine": target.name.removeprefix("cpu:"),

@@ -47,7 +47,8 @@ def schedule_for(kernel: Kernel, target: Target) -> Schedule:
 
 
 def lower(graph: Graph, target: Target, options: Options, progress: Progress | None = None) -> Compilation:
-    """The stages down to the plan, with schedules for this target's memory; what the generator refuses runs on the host."""
+    """The stages down to the plan, with schedules for this target's memory; what the generator refuses runs on the
+    host."""
     options.schedules = schedule_for
     return hosting.lower(graph, target, options, lambda group: render.onchip_bytes(group.program), progress)
 
@@ -65,7 +66,8 @@ def sources(compilation: Compilation) -> list[Source]:
 
 def files(compilation: Compilation) -> dict[str, str]:
     """What is built where CANN is: kernel, tiling data and launcher of each launch, and the commands; by file name."""
-    return host.files(sources(compilation), architecture(compilation.target))
+    names = {short: name for name, short in pipeline.canonical_symbols(compilation.graph).items()}
+    return host.files(sources(compilation), architecture(compilation.target), names)
 
 
 def _kernels(compilation: Compilation) -> dict[str, classes.Kernel]:
@@ -124,10 +126,7 @@ def _separate_sources(compilation: Compilation, plan: Plan) -> list[Source]:
         (kernel,) = {call.kernel for phase in launch.body for call in phase.body}
         own = len(kernels[kernel].program.workspace)
         values = dict.fromkeys(
-            name
-            for phase in launch.body
-            for call in phase.body
-            for name in call.arguments[: len(call.arguments) - own]
+            name for phase in launch.body for call in phase.body for name in call.arguments[: len(call.arguments) - own]
         )
         short = {name: f"a{number}" for number, name in enumerate(values)}
         storages = {

@@ -109,16 +109,33 @@ def _reshape_view(index: list[Dim], shapes: list[Shape], attrs: Attrs, bounds: B
     source, target = shapes
     if 0 in source and 0 in target:  # nothing is ever read: the index stays inside the loop that never runs
         return [index[target.index(0)] if extent == 0 else 0 for extent in source]
-    position = dims.simplify(linear(index, target), bounds)
     result: list[Dim] = []
-    for axis, (stride, extent) in enumerate(zip(strides_of(source), source, strict=True)):
-        if extent == 1:
-            result.append(0)
-            continue
-        part = floordiv(position, stride, bounds)
-        leading = all(e == 1 for e in source[:axis])
-        result.append(part if leading else modulo(part, extent, bounds))
+    for taken, made in _factors(source, target):
+        inside = source[taken]
+        position = dims.simplify(linear(index[made], target[made]), bounds)
+        for axis, (stride, extent) in enumerate(zip(strides_of(inside), inside, strict=True)):
+            if extent == 1:
+                result.append(0)
+                continue
+            part = floordiv(position, stride, bounds)
+            leading = all(e == 1 for e in inside[:axis])
+            result.append(part if leading else modulo(part, extent, bounds))
     return result
+
+
+def _factors(source: Shape, target: Shape) -> list[tuple[slice, slice]]:
+    """A reshape as reshapes side by side, the axes of each: [n, h, 2, w] from [n, h*2, w] is n from n, (h, 2) from h*2
+    and w from w. So no division is by more than has to be taken apart."""
+    found: list[tuple[slice, slice]] = []
+    left = right = 0
+    size: Dim = 1
+    for end, extent in enumerate(source, 1):
+        size = dims.multiply(size, extent)
+        stop = next((s for s in range(right, len(target) + 1) if product(target[right:s]) == size), None)
+        if stop is not None:
+            found.append((slice(left, end), slice(right, stop)))
+            left, right, size = end, stop, 1
+    return [*found, (slice(left, None), slice(right, None))] if left < len(source) else found
 
 
 def _static(shape: Any) -> tuple[int, ...]:
@@ -272,7 +289,8 @@ TABLE.register(
 
 def _update_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     region = tuple(count for _, count, _ in slice_bounds(attrs, shapes[0]))
-    if broadcast([shapes[1], region]) != region:
+    found = broadcast([shapes[1], region])  # where the two are not known to agree, a guard says that they do
+    if len(found) > len(region) or any(wanted == 1 != made for wanted, made in zip(region, found, strict=True)):
         raise ShapeError(f"a value of {show_shape(shapes[1])} does not fit the region {show_shape(region)}")
     return shapes[0]
 

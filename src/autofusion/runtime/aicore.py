@@ -135,15 +135,19 @@ class Model:
         """Launch `kernel` on `blocks` blocks.
 
         `buffers`: C-contiguous, writable arrays, one per GM_ADDR parameter in order; updated in place when the launch
-        ends well. `tiling`: the bytes of the struct parameter, b"" where there is none. `seed` draws the order in which
-        the cores run. Raises ModelViolation; ExecutionError where the process crashed or ran longer than `timeout`
-        seconds; ArgumentError for arguments that do not fit.
+        ends well. One array may serve two parameters, which then hold one address. `tiling`: the bytes of the struct
+        parameter, b"" where there is none. `seed` draws the order in which the cores run. Raises ModelViolation;
+        ExecutionError where the process crashed or ran longer than `timeout` seconds; ArgumentError for arguments
+        that do not fit.
         """
         if kernel not in self.kernels:
             raise ArgumentError(f"kernel {kernel!r}: this model was built with {', '.join(self.kernels)}")
         for position, array in enumerate(buffers):
             if not (array.flags.c_contiguous and array.flags.writeable):
                 raise ArgumentError(f"{kernel}: buffer {position} is not a C-contiguous, writable array")
+            for other in buffers[:position]:
+                if np.may_share_memory(array, other) and _place(array) != _place(other):
+                    raise ArgumentError(f"{kernel}: buffer {position} overlaps another one in part")
         with tempfile.TemporaryDirectory(prefix="aicore-", dir=_fast_folder()) as name:
             folder = Path(name)
             offsets = _write_data(folder / "data", buffers)
@@ -316,11 +320,15 @@ def _fast_folder() -> str | None:
 
 def _write_data(path: Path, buffers: Sequence[np.ndarray[Any, Any]]) -> list[int]:
     """Write the buffers one after another, each from a multiple of a page; return where."""
-    offsets = []
+    offsets: list[int] = []
+    written: dict[tuple[int, int], int] = {}
     with path.open("wb") as file:
         for array in buffers:
+            if array.nbytes and _place(array) in written:
+                offsets.append(written[_place(array)])
+                continue
             file.seek(-(-file.tell() // _ALIGN) * _ALIGN)
-            offsets.append(file.tell())
+            offsets.append(written.setdefault(_place(array), file.tell()))
             file.write(_bytes(array))
         file.truncate(-(-file.tell() // _ALIGN) * _ALIGN)
     return offsets
@@ -331,6 +339,10 @@ def _read_data(path: Path, buffers: Sequence[np.ndarray[Any, Any]], offsets: Seq
         for array, offset in zip(buffers, offsets, strict=True):
             file.seek(offset)
             file.readinto(_bytes(array))
+
+
+def _place(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    return int(array.ctypes.data), array.nbytes
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:

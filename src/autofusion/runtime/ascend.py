@@ -1,7 +1,7 @@
 """Launches of Ascend C kernels: on a device where there is one, else on the AI Core model.
 
-    AscendExecutable ── Machine ── OnDevice    ACL (runtime/acl.py); untested on hardware
-                                └─ Modelled    the AI Core model (runtime/aicore.py)
+AscendExecutable ── Machine ── OnDevice    ACL (runtime/acl.py); untested on hardware
+                            └─ Modelled    the AI Core model (runtime/aicore.py)
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from autofusion.runtime.executable import Executable
 from autofusion.superkernel.plan import HostCall, Place, Plan
 from autofusion.targets.ascend.host import STATUS, STATUS_BYTES, WORKSPACE, values_of
 from autofusion.targets.ascend.render import Source
-
 
 
 class Machine(Protocol):
@@ -229,7 +228,8 @@ class AscendExecutable(Executable):
 
 
 def _memory_of(name: str, array: Array) -> Array:
-    """What a strided array that is not empty spans, from its first element to its last. Raises ArgumentError for negative strides."""
+    """What a strided array that is not empty spans, from its first element to its last. Raises ArgumentError for
+    negative strides."""
     if any(stride < 0 for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1):
         raise ArgumentError(f"{name}: strides {array.strides}: an Ascend kernel reads forward only; give a copy")
     reach = sum(s * (e - 1) for s, e in zip(array.strides, array.shape, strict=True))

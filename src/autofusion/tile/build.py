@@ -661,7 +661,7 @@ class _Builder:
         ring = self._ring(statement, sizes) if self.drain is None else None
         target = Access(result, statement.target.index)
         axes = self._inside(statement, sizes)
-        depth = self.schedule.block[2]
+        depth = 1
         inner, reduced = block, statement.reduced
         shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
         first: Operand = Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0)
@@ -669,11 +669,12 @@ class _Builder:
             first = self._block_operand(statement, self.drain.bias, BIAS, sizes, shift, block)
         block.lines.append(Copy(target, first, axes))
         if reduced:
-            inner = self._deepened(reduced[0], _within(depth, reduced[0]))
+            depth = self._depth(statement)
+            inner = self._deepened(reduced[0], depth)
         operands = []
         for operand, space in ((statement.left, self.cube.left), (statement.right, self.cube.right)):
             operands.append(self._block_operand(statement, operand, space, sizes, shift, inner))
-        size = _within(depth, reduced[0]) if reduced else 1
+        size = depth if reduced else 1
         folded = tuple(Axis(a.name, self._depth_extent(a, size)) for a in reduced)
         line = replace(
             statement, target=target, left=operands[0], right=operands[1], axes=axes, reduced=folded, accumulate=True
@@ -690,6 +691,17 @@ class _Builder:
             moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
         goal = Access(self.drain.target.name, tuple(substitute(i, moved) for i in self.drain.target.index))
         block.lines.append(Copy(goal, target, axes, self.drain.through))
+
+    def _depth(self, statement: Contract) -> int:
+        """The schedule's depth of a block, or what divides it where an operand's depth is made of parts (heads, say), so
+        that no block crosses from one to the next."""
+        axis = statement.reduced[0]
+        depth = _within(self.schedule.block[2], axis)
+        indices = (*statement.left.index, *statement.right.index)
+        parts = gcd(*[d for i in indices for d in _divisors(i, axis.name)], 0)
+        while parts and parts % depth:
+            depth -= 1
+        return depth
 
     def _depth_extent(self, axis: Axis, size: int) -> Dim:
         exact = isinstance(axis.extent, int) and axis.extent % size == 0
@@ -711,7 +723,7 @@ class _Builder:
         depth = {a.name for a in statement.reduced}
         used = {n for i in operand.index for n in symbols(i)}
         own = [a for a in (*statement.axes, *statement.reduced) if a.name in used]
-        size = {a.name: _within(self.schedule.block[2], a) for a in statement.reduced}
+        size = {a.name: self._depth(statement) for a in statement.reduced}
         shape = tuple(size[a.name] if a.name in depth else sizes[a.name] for a in own)
         axes = tuple(
             Axis(

@@ -74,6 +74,8 @@ class Cube:
 
     def _know(self, statement: Contract) -> None:
         depth = statement.reduced[0].name if statement.reduced else ""
+        if any(axis.extent == 0 for axis in statement.reduced):
+            raise TargetError("a contraction over nothing is not generated for this target")
         rows, columns = (str(i) if isinstance(i, Expr) else "" for i in statement.target.index[-2:])
         for side, access, outer in (("left", statement.left, rows), ("right", statement.right, columns)):
             source = self.copies[access.name].source

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import Any
+
 from autofusion.dims import Compound, Dim, Symbol, alone, range_of, symbols, terms_of
+from autofusion.tile.ir import Guard, Let, Loop, Parallel
 
 
 def cxx(dim: Dim) -> str:
@@ -47,6 +52,40 @@ def coefficient_of(dim: Dim, axis: str) -> int | None:
     return found
 
 
-def divides(number: int, dim: Dim) -> bool:
-    """Whether the dim is a multiple of the number, whatever its symbols are."""
-    return all(coefficient % number == 0 for _, coefficient in terms_of(dim))
+def divides(number: int, dim: Dim, steps: Mapping[str, int] | None = None) -> bool:
+    """Whether the dim is a multiple of the number, whatever its symbols are; `steps`: what some are multiples of."""
+    return all(coefficient * _step(atoms, steps or {}) % number == 0 for atoms, coefficient in terms_of(dim))
+
+
+def _step(atoms: tuple[Symbol | Compound, ...], steps: Mapping[str, int]) -> int:
+    product = 1
+    for atom in atoms:
+        product *= steps.get(atom.name, 1) if isinstance(atom, Symbol) else 1
+    return product
+
+
+def steps_of(body: Sequence[Any]) -> dict[str, int]:
+    """What loop variables and lets are multiples of: the greatest number that is sure. A name has one meaning a loop,
+    and in different loops the smaller step counts."""
+    found: dict[str, int] = {}
+
+    def note(name: str, step: int) -> None:
+        found[name] = gcd(found[name], step) if name in found else step
+
+    def visit(lines: Sequence[Any]) -> None:
+        for line in lines:
+            if isinstance(line, Let):
+                note(line.name, multiple_of(line.value, found))
+            elif isinstance(line, Loop):
+                note(line.var, gcd(line.step, multiple_of(line.begin, found)))
+                visit(line.body)
+            elif isinstance(line, Parallel | Guard):
+                visit(line.body)
+
+    visit(body)
+    return found
+
+
+def multiple_of(dim: Dim, steps: Mapping[str, int]) -> int:
+    """A number that divides the dim; 0 divides nothing but 0."""
+    return gcd(0, *(coefficient * _step(atoms, steps) for atoms, coefficient in terms_of(dim)))

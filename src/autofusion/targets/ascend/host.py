@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autofusion.dims import Dim, substitute, symbol
 from autofusion.targets.ascend.dimension import cxx
@@ -13,13 +13,14 @@ STATUS_BYTES = 128 * 32  # 32 bytes a vector core, for more of them than a chip 
 WORKSPACE, STATUS = "workspace", "status"  # what a source calls the pointers that are no storages
 
 
-def files(sources: Sequence[Source], arch: int) -> dict[str, str]:
-    """Kernel, tiling data and launcher of each launch, and the commands that build all of them, by file name."""
+def files(sources: Sequence[Source], arch: int, names: Mapping[str, str]) -> dict[str, str]:
+    """Kernel, tiling data and launcher of each launch, and the commands that build all of them, by file name. `names`:
+    the graph's for the symbols in sources."""
     made = {}
     for source in sources:
         stem = stem_of(source)
         made[f"{stem}.asc"] = source.text
-        made[f"{stem}_tiling.h"] = tiling(source)
+        made[f"{stem}_tiling.h"] = tiling(source, names)
         made[f"{stem}_launcher.cpp"] = launcher(source)
     made["build.sh"] = build([stem_of(source) for source in sources], arch)
     return made
@@ -36,9 +37,10 @@ def stem_of(source: Source) -> str:
     return source.entry.removesuffix("_launch")
 
 
-def tiling(source: Source) -> str:
+def tiling(source: Source, names: Mapping[str, str]) -> str:
     """The struct that the entry takes by value."""
-    fields = "".join(f"    int64_t {name};\n" for name in source.symbols) or "    int64_t unused;\n"
+    fields = "".join(f"    int64_t {name};  // {names[name]}\n" for name in source.symbols)
+    fields = fields or "    int64_t unused;\n"
     return f"""// The open dimensions of a launch of {source.entry}.
 #pragma once
 #include <cstdint>
@@ -54,7 +56,7 @@ def launcher(source: Source) -> str:
     stem = stem_of(source)
     values = _parameters(values_of(source))
     own = source.arguments[len(values) :]
-    parameters = "".join(f"void* {name}, " for name in values)
+    parameters = "".join(f"    void* {name},\n" for name in values)
     pointers = [*values, *own]
     fields = "".join(f"        void* {name};\n" for name in pointers)
     given = ", ".join([*values, *(f"{name}.address" for name in own), "tiling"])
@@ -120,18 +122,18 @@ struct Memory {{
     }}
 }};
 
-template <typename T>
-T Least(T a, T b) {{
+[[maybe_unused]] int64_t Least(int64_t a, int64_t b) {{
     return b < a ? b : a;
 }}
-template <typename T>
-T Greatest(T a, T b) {{
+
+[[maybe_unused]] int64_t Greatest(int64_t a, int64_t b) {{
     return a < b ? b : a;
 }}
 }}  // namespace
 
 // `blocks`: cores, 0 for as many as have work.
-extern "C" aclError {entry}_on({parameters}const Tiling& tiling, uint32_t blocks, aclrtStream stream) {{
+extern "C" aclError {entry}_on(
+{parameters}    const Tiling& tiling, uint32_t blocks, aclrtStream stream) {{
     static aclrtBinHandle binary = nullptr;
     static aclrtFuncHandle function = nullptr;
     if (function == nullptr) {{
@@ -141,7 +143,8 @@ extern "C" aclError {entry}_on({parameters}const Tiling& tiling, uint32_t blocks
 {own}    struct Arguments {{
 {fields}        Tiling tiling;
     }} arguments{{{given}}};
-    CHECK(aclrtLaunchKernelV2(function, blocks == 0 ? {blocks} : blocks, &arguments, sizeof(arguments), nullptr, stream));
+    const uint32_t cores = blocks == 0 ? {blocks} : blocks;
+    CHECK(aclrtLaunchKernelV2(function, cores, &arguments, sizeof(arguments), nullptr, stream));
     CHECK(aclrtSynchronizeStream(stream));
 {checked}    return ACL_SUCCESS;
 }}
@@ -174,7 +177,8 @@ _CHECKED = """\
 
 def build(stems: Sequence[str], arch: int) -> str:
     """The commands where CANN is."""
-    kernels = "".join(f"bisheng {stem}.asc -o {stem}.o --npu-arch={TOOLCHAIN[arch]}\n" for stem in stems)
+    options = f"--npu-arch={TOOLCHAIN[arch]} --cce-aicore-only"  # only the device's half, as runtime/acl.py asks for
+    kernels = "".join(f"bisheng -c {stem}.asc -o {stem}.o {options}\n" for stem in stems)
     launchers = "".join(
         f"""\
 c++ -std=c++17 -O2 -fPIC -shared {stem}_launcher.cpp -o lib{stem}.so \\

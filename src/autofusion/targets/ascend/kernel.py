@@ -14,8 +14,8 @@ from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
 from autofusion.target import GM
 from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
-from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
+from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
 from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
@@ -112,7 +112,10 @@ class _Class:
         self.w = Writer()
         onchip = [b.name for b in self.program.buffers.values() if b.space != GM]
         self.checks = checks(self.program)
-        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks)
+        loaded = {name for block in self.layout.blocks.values() for name in block.loads}
+        stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
+        self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
+        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks, loaded, stored, self.steps, self.program.symbols)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
         self.units = {b.unit for step in self.program.steps for b in step.bodies}
         self.rings = [ring for step in self.program.steps for ring in step.rings]
@@ -128,7 +131,7 @@ class _Class:
         self.budget.add(self.layout)
         steps = self._scratched(steps)
         lines = [f"// {self.kernel.title}"] if self.kernel.title else []
-        self._init(any(WHOLE in line for line in steps))
+        self._init(self.needs.zeros or any(WHOLE in line for line in steps))
         init, self.w.lines = self.w.lines, []
         self._members()
         lines += [f"class {self.kernel.name} {{", "public:", *init, "", *steps, "", "private:", *self.w.lines, "};"]
@@ -218,7 +221,7 @@ class _Class:
         where = scratch(self.needs)
         declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(self.needs.floats)]
         declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(self.needs.masks)]
-        declared += [("h0", "half", where.half), ("s0", "float", where.staged), ("reduction", "float", where.reduction)]
+        declared += [("h0", "half", where.half), ("staged", "float", where.staged), ("reduction", "float", where.reduction)]
         for position, line in enumerate(lines):
             if line.strip() != "SCRATCH":
                 result.append(line.replace("SLOT", str(self.area - BLOCK)))
@@ -411,6 +414,7 @@ class _Class:
     def _moved(self, name: str, level: int, offset: int) -> None:
         """A value that lives longer than its store: copied to the store's tile, bit by bit."""
         place = self.layout.places[name]
+        self.needs.zeros = True
         count = rounded(place.elements * place.dtype.size) // 2
         goal = f"At<uint16_t>(out{level}, {offset})"
         bits = f"{name}.ReinterpretCast<uint16_t>()"
@@ -438,7 +442,7 @@ class _Class:
         loops = [a for a in left if a is not row]
         taken: dict[str, Dim] = {a.name: 0 for a in (inner, row) if a is not None}
         far_start, near_start = substitute(far_address, taken), substitute(near_address, taken)
-        if not divides(lanes, near_start):
+        if not divides(lanes, near_start, self.steps):
             raise TargetError(f"{inside.name}: a copy starts inside a block of {BLOCK} bytes")
         rows: Dim = 1 if row is None else row.extent
         pitches = (columns, rounded_dim(columns, lanes)) if row is None else factors[row.name]
@@ -456,11 +460,11 @@ def rounded_dim(columns: Dim, lanes: int) -> Dim:
 
 
 def ring_elements(ring: Ring) -> int:
-    """Elements of a slot."""
+    """Elements of a slot; slots share no cache line."""
     total = 1
     for extent in ring.shape:
         total *= int(str(extent))
-    return total
+    return rounded(total * 4, PARTIAL) // 4
 
 
 def only_on(unit: str) -> str:

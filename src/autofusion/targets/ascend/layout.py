@@ -22,6 +22,7 @@ from autofusion.tile import memory
 from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Take, statements
 
 BLOCK = 32  # bytes: what every start is aligned to
+STEP = 1 << 24  # positions of one step come before those of the next
 PARTIAL = 512  # bytes: partials of different cores share no cache line
 
 
@@ -212,15 +213,16 @@ class _Layout:
 
     # -- the work area -----------------------------------------------------------------------------------------------
     def _work(self) -> tuple[dict[str, int], int]:
+        """Offsets of what is only computed, by lifetime; what several steps use lives through all of them."""
+        lives: dict[str, tuple[int, int]] = {}
+        for life in memory.lifetimes(self.program, {}):
+            if life.name in self.onchip and life.name not in self.moved:
+                first, last = (life.step * STEP + at for at in (life.first, life.last))
+                before = lives.get(life.name, (first, last))
+                lives[life.name] = min(first, before[0]), max(last, before[1])
         spans = [
-            Span(
-                life.name,
-                rounded(self.places[life.name].elements * self.places[life.name].dtype.size),
-                life.first + life.step * 1_000_000,
-                life.last + life.step * 1_000_000,
-            )
-            for life in memory.lifetimes(self.program, {})
-            if life.name in self.onchip and life.name not in self.moved
+            Span(name, rounded(self.places[name].elements * self.places[name].dtype.size), first, last)
+            for name, (first, last) in lives.items()
         ]
         offsets, total = first_fit(spans, BLOCK)
         assert isinstance(total, int)

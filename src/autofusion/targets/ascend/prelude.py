@@ -198,6 +198,9 @@ __aicore__ inline T Truncated(float value) {
 template <bool Single, bool Square, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
+    if (rows <= 0 || cols <= 0) {
+        return;
+    }
     constexpr int64_t lanes = 32 / sizeof(T);
     const int64_t part = Square ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
@@ -234,7 +237,7 @@ __aicore__ inline void FractalRun(const LocalTensor<T>& to, const LocalTensor<T>
         LoadData(to[first * elements], from[first * stride * elements], run);
     }
 }""",
-    "Left": """// m x k of the left operand to L0A: fractals row by row. A single row stays a row.
+    "Left": """// m x k of the left operand to L0A: fractals row by row, on arch 3510 column by column. A single row stays a row.
 template <typename T>
 __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
     constexpr int64_t lanes = 32 / sizeof(T), elements = 512 / sizeof(T);
@@ -243,6 +246,10 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
         return;
     }
     const int64_t rows = (m + 15) / 16, depth = (k + lanes - 1) / lanes;
+    if constexpr (__NPU_ARCH__ == 3510) {
+        FractalRun(to, from, rows * depth, 1, false);
+        return;
+    }
     for (int64_t row = 0; row < rows; ++row) {
         FractalRun(to[row * depth * elements], from[row * elements], depth, rows, false);
     }
@@ -263,7 +270,15 @@ __aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>&
 template <typename T>
 __aicore__ inline void LeftTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
     const int64_t rows = (m + 15) / 16, depth = (k + 15) / 16;
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (__NPU_ARCH__ == 3510) {
+        for (int64_t step = 0; step < depth; ++step) {
+            if constexpr (sizeof(T) == 4) {
+                SquareRun(to[step * rows * 256], from[step * rows * 256], rows, 0, rows - 1);
+            } else {
+                FractalRun(to[step * rows * 256], from[step * 256], rows, depth, true);
+            }
+        }
+    } else if constexpr (sizeof(T) == 4) {
         // A square has two fractals along k. Where the last is one too many, it lands where the next row begins, and is
         // written over by the steps before, which come after it.
         const int64_t fractals = (k + 7) / 8;
@@ -295,9 +310,10 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
         }
     }
 }""",
-    "ToBiasTable": """// n numbers from L1 to the bias table, in blocks of 64 bytes.
+    "ToBiasTable": """// n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510.
 __aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t n) {
-    DataCopy(to, from, DataCopyParams{1, static_cast<uint16_t>((n + 15) / 16), 0, 0});
+    constexpr int64_t blocks = __NPU_ARCH__ == 2201 ? 1 : 2;
+    DataCopy(to, from, DataCopyParams{1, static_cast<uint16_t>((n + 15) / 16 * blocks), 0, 0});
 }""",
     "Ordered": """// Products onto one small tile are not kept in order by the hardware.
 __aicore__ inline void Ordered(int64_t m, int64_t n) {

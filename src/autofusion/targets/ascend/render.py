@@ -16,7 +16,7 @@ from autofusion.superkernel.plan import Place as Kept
 from autofusion.target import GM, Target
 from autofusion.targets.ascend import kernel as classes
 from autofusion.targets.ascend import prelude
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
 from autofusion.targets.ascend.kernel import CUBE, VECTOR, only_on, ring_elements
 from autofusion.targets.ascend.kernel import Kernel as Kernel
 from autofusion.targets.ascend.kernel import onchip_bytes as onchip_bytes
@@ -52,6 +52,7 @@ def unit_of(program: Program, step: Step, found: Layout) -> int:
     parallel = step.bodies[-1].body[0]
     env: dict[str, Dim] = {}
     units = [1]
+    steps = steps_of([p for body in step.bodies for p in body.body])
 
     def visit(body: Sequence[Any]) -> None:
         for line in body:
@@ -66,7 +67,7 @@ def unit_of(program: Program, step: Step, found: Layout) -> int:
             elif (
                 isinstance(line, Copy) and line.target.name in found.places and program.space_of(line.target.name) == GM
             ):
-                units.append(_unit(line, found, env, parallel.var))
+                units.append(_unit(line, found, env, parallel.var, steps))
 
     visit(parallel.body)
     if 0 in units:
@@ -77,17 +78,17 @@ def unit_of(program: Program, step: Step, found: Layout) -> int:
     return total
 
 
-def _unit(line: Copy, found: Layout, env: Mapping[str, Dim], chunk: str) -> int:
+def _unit(line: Copy, found: Layout, env: Mapping[str, Dim], chunk: str, steps: Mapping[str, int]) -> int:
     place = found.places[line.target.name]
     address = place.address(line.target.index)
     inner = next((a.name for a in line.axes if coefficient_of(address, a.name) == 1), "")
     starts = substitute(substitute(address, {inner: 0}) if inner else address, env)
-    if divides(place.lanes, starts):
+    if divides(place.lanes, starts, steps):
         return 1
     first = substitute(starts, {a.name: 0 for a in line.axes})
     factor = coefficient_of(first, chunk)
     rest = substitute(first, {chunk: 0})
-    if factor is None or factor <= 0 or not divides(place.lanes, rest):
+    if factor is None or factor <= 0 or not divides(place.lanes, rest, steps):
         return 0
     return place.lanes // gcd(place.lanes, factor)
 
@@ -130,7 +131,7 @@ def _ring_call(
         w.line(f"{made.name} kernel;")
         given = "".join(f", {address[n]}" for n in call.arguments)
         for ring in (ring for each in made.program.steps for ring in each.rings):
-            per = rounded(2 * ring_elements(ring) * 4, 512)
+            per = 2 * ring_elements(ring) * 4
             given += f", workspace + {cxx(rings[call.kernel, ring.name])} + block * {per}"
         check = f", failures, {call.check}" if checks(made.program) else ""
         w.line(f"kernel.Init(pipe{given}, tiling{check});")
@@ -173,7 +174,7 @@ def _entry(
             for ring in (ring for each in program.steps for ring in each.rings):
                 if (call.kernel, ring.name) not in rings:
                     rings[call.kernel, ring.name] = size
-                    size = size + rounded(2 * ring_elements(ring) * 4, 512) * target.cores
+                    size = size + 2 * ring_elements(ring) * 4 * target.cores
             for storage, buffer in zip(call.arguments[len(program.params) :], program.workspace, strict=True):
                 if storage not in places:
                     place = found.places[buffer.name]
@@ -203,6 +204,8 @@ def _entry(
             w.line("const int64_t block = core / ratio, blocks = GetBlockNum();")
         else:
             w.line("const int64_t core = GetBlockIdx(), cores = GetBlockNum();")
+        for symbol in symbols.values():
+            w.line(f"const int64_t {symbol} = tiling.{symbol};")
         if checked:
             w.line("Failures failures;")
             w.line("failures.Init(status, core);")

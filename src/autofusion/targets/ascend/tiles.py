@@ -239,7 +239,7 @@ class Tiles:
         if a.type == type_:
             return a
         if opcode == "bitcast":
-            return V(type_, a.ref)  # the bits stay where they are
+            return V(type_, self.settled(a).ref)  # the bits stay where they are
         if opcode in ("sitofp", "uitofp") and a.type == INT:
             return self.emit(FLOAT, f"Cast({{d}}, {{0}}, RoundMode::CAST_RINT, {COUNT})", self.settled(a))
         if a.type == MASK and scalar_of(type_) == "float":

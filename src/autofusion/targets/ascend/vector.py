@@ -8,13 +8,13 @@ constant distance (gathered), or anyhow (the scalar unit does the statement elem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from autofusion import dims
-from autofusion.dims import Dim, Expr, substitute
+from autofusion.dims import Dim, Expr, substitute, symbols
 from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
@@ -46,6 +46,7 @@ class Needs:
     masks: int = 0
     half: bool = False
     staged: bool = False
+    zeros: bool = False  # rows are read with their padding
     reduce: int = 0  # elements of the longest fold's work area
 
 
@@ -78,12 +79,20 @@ class Vector:
         onchip: Sequence[str],
         needs: Needs,
         checks: Sequence[str] = (),
+        loaded: Collection[str] = (),
+        stored: Collection[str] = (),
+        steps: Mapping[str, int] | None = None,
+        sizes: Collection[str] = (),
     ) -> None:
         self.w = writer
         self.places = places
         self.onchip = frozenset(onchip)
         self.needs = needs
         self.checks = list(checks)
+        self.loaded = frozenset(loaded)
+        self.stored = frozenset(stored)
+        self.steps = dict(steps or {})
+        self.open = frozenset(sizes)
 
     # -- statements --------------------------------------------------------------------------------------------------
     def statement(self, line: Any) -> None:
@@ -120,6 +129,8 @@ class Vector:
 
     # -- maps --------------------------------------------------------------------------------------------------------
     def _map(self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], axes: Sequence[Axis]) -> None:
+        if any(axis.extent == 0 for axis in axes):
+            return
         kind = self._kind(dtype, op, operands)
         along = self._vector_axis(target, axes) if kind is not None else None
         if kind is None or along is None or not self._addressable(operands, along):
@@ -183,7 +194,7 @@ class Vector:
     def _aligned(self, place: Place, access: Access, along: Axis) -> bool:
         """Whether a row starts at a block, whatever the other axes are."""
         start = substitute(place.address(access.index), {along.name: 0})
-        return divides(place.lanes, start)
+        return divides(place.lanes, start, self.steps)
 
     def _merged(
         self, target: Access, operands: Sequence[Operand], outer: list[Axis], along: Axis, count: Dim
@@ -206,7 +217,7 @@ class Vector:
             (step,) = set(steps) if len(set(steps)) == 1 else (None,)
             if step is None or step <= 0 or not isinstance(count, int) or not count <= step < count + 32:
                 return outer, count
-            if step != count and not all(self._padded(access.name, along, step) for access in accesses):
+            if step != count and not all(self._padded(access.name, along, step) for access in reads):
                 return outer, count
             outer = outer[:-1]
             total = dims.multiply(axis.extent, step)
@@ -216,9 +227,16 @@ class Vector:
         return outer, count
 
     def _padded(self, name: str, along: Axis, step: int) -> bool:
-        """Whether the padding of a row may be read: no more than what a copy fills or a statement writes."""
+        """Whether the padding of a row may be read: a copy fills a block, the work area starts as zeros, and of a store's
+        tile nothing but the rows is sure to be there."""
         place = self.places[name]
-        return along.name == UNIT or step - (int(along.extent) if isinstance(along.extent, int) else step) < place.lanes
+        short = step - (int(along.extent) if isinstance(along.extent, int) else step)
+        if along.name == UNIT or short == 0:
+            return True
+        if name in self.loaded:
+            return short < place.lanes
+        self.needs.zeros = True
+        return name not in self.stored
 
     def _row(
         self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], along: Axis, count: Dim, kind: str
@@ -226,11 +244,12 @@ class Vector:
         """One row: the instructions, in chunks where temporaries are needed."""
         place = self.places[target.name]
         start = substitute(place.address(target.index), {along.name: 0})
-        aligned = divides(place.lanes, start)
+        aligned = divides(place.lanes, start, self.steps)
         probe = self._listing(target, dtype, op, operands, along, kind, "0", direct=aligned)
         if aligned and not probe.chunked:
-            for text in self._with_count(probe.lines, cxx(count)):
-                self.w.line(text)
+            with self._unless_empty(count):
+                for text in self._with_count(probe.lines, cxx(count)):
+                    self.w.line(text)
             return
         listed = self._listing(target, dtype, op, operands, along, kind, "j", direct=aligned)
         self._use(listed)
@@ -247,6 +266,16 @@ class Vector:
             self.w.line(f"const int32_t n = static_cast<int32_t>(Least(CHUNK, {total} - j));")
             self._whole(listed)
             self._lines(listed, target, along, start)
+
+    @contextmanager
+    def _unless_empty(self, count: Dim) -> Iterator[None]:
+        """An instruction over nothing is not promised to do nothing on every chip; of a tile's rest there is always
+        some."""
+        if isinstance(count, int) or symbols(count).isdisjoint(self.open):
+            yield
+            return
+        with self.w.block(f"if ({cxx(count)} > 0)"):
+            yield
 
     def _whole(self, listed: _Listed) -> None:
         if any("whole" in text for text in listed.lines):
@@ -269,7 +298,7 @@ class Vector:
         self.needs.floats = max(self.needs.floats, listed.floats)
         self.needs.masks = max(self.needs.masks, listed.masks)
         self.needs.half |= any("h0" in text for text in listed.lines)
-        self.needs.staged |= listed.result.startswith("s0")
+        self.needs.staged |= listed.result.startswith("staged")
 
     def _listing(
         self,
@@ -304,9 +333,9 @@ class Vector:
         lines, result, floats, masks = tiles.listing(value)
         if not direct:
             if not matches:
-                lines.append(self._stored(place.dtype, "s0", result))
+                lines.append(self._stored(place.dtype, "staged", result))
                 floats = max(floats, 1)
-                return _Listed(lines, f"s0.ReinterpretCast<{ELEMENTS[place.dtype]}>()", floats, masks, True)
+                return _Listed(lines, f"staged.ReinterpretCast<{ELEMENTS[place.dtype]}>()", floats, masks, True)
             view = "" if value.type == FLOAT else ".ReinterpretCast<int32_t>()"
             return _Listed(lines, f"{result}{view}", floats, masks, True)
         lines.append(self._stored(place.dtype, goal, result))
@@ -329,11 +358,11 @@ class Vector:
     def _stored(self, dtype: DType, goal: str, result: str) -> str:
         """Convert a float32 tile to what the target holds."""
         if dtype in (DType.FLOAT16, DType.BFLOAT16):
-            if goal == "s0":
-                goal = f"s0.ReinterpretCast<{ELEMENTS[dtype]}>()"
+            if goal == "staged":
+                goal = f"staged.ReinterpretCast<{ELEMENTS[dtype]}>()"
             return f"Cast({goal}, {result}, RoundMode::CAST_RINT, n);"
         if dtype is DType.BOOL:
-            goal = "s0.ReinterpretCast<uint8_t>()" if goal == "s0" else goal
+            goal = "staged.ReinterpretCast<uint8_t>()" if goal == "staged" else goal
             return f"Cast(h0, {result}, RoundMode::CAST_NONE, n); Cast({goal}, h0, RoundMode::CAST_TRUNC, n);"
         raise TargetError(f"no conversion of a tile to {dtype}")
 
@@ -369,10 +398,10 @@ class Vector:
             place.spread
             and along.name == UNIT
             and place.lanes >= int(str(along.extent))
-            and divides(place.lanes, start)
+            and divides(place.lanes, start, self.steps)
         ):
             factor = 1
-        if factor == 1 and (divides(place.lanes, start)):
+        if factor == 1 and divides(place.lanes, start, self.steps):
             return self._converted(tiles, place.dtype, f"{place.name}[{_sum(start, offset)}]")
         if factor == 0:
             return self._repeated(tiles, place, start)
@@ -396,7 +425,7 @@ class Vector:
         """One element, everywhere: from its block, or through the scalar unit."""
         element = f"{place.name}.GetValue({cxx(start)})"
         if place.dtype is DType.FLOAT32:
-            if place.spread and divides(place.lanes, start):
+            if place.spread and divides(place.lanes, start, self.steps):
                 return tiles.emit(FLOAT, f"Spread({{d}}, {place.name}[{cxx(start)}], n)")
             return tiles.emit(FLOAT, f"Duplicate({{d}}, {element}, whole)")
         if place.dtype is DType.INT32:

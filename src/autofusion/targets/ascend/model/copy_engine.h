@@ -173,6 +173,7 @@ AICORE_ENGINE void set_atomic(int operation, int type, Where where) {
     need_core("SetAtomic", where.line);
     core().atomic = operation;
     core().atomic_type = type;
+    core().atomic_line = where.line;
 }
 
 AICORE_ENGINE void check_atomic(const Instruction& i, int type) {

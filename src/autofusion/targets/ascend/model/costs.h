@@ -22,6 +22,10 @@ constexpr int kMaxOutstanding = 8;   // doc: AllocTensor per TPosition; event id
 // Cores (assumed: a 910B with 20 AI cores; a 950 with 32).
 constexpr int kCubeCores = k2201 ? 20 : 32, kVectorCores = 2 * kCubeCores;
 
+// Two cores that write one piece of GM of this many bytes, with nothing that orders them, are an error even if their
+// bytes differ. 32: careful (assumed; no document says that DataCopyPad is exact to the byte between cores). 1: bytes.
+constexpr int kGmWriteGrain = 32;
+
 // Time, in cycles unless it says otherwise.
 constexpr double kClockHz = 1.8e9;           // assumed
 constexpr double kLaunchMicroseconds = 5.0;  // assumed ("a launch costs microseconds")

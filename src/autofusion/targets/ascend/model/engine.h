@@ -246,7 +246,7 @@ inline void gm_check(const Instruction& i, const GmAccess& before, uint32_t mask
                      const char* kind, int buffer, int64_t offset) {
     if (!before.mask || (atomic && before.atomic) || ordered(i, before.component, before.index)) return;
     bool other = (before.component - 1) / kPipes != i.core->id;
-    if ((before.mask & mask) == 0 && !(both_write && other)) return;
+    if ((before.mask & mask) == 0 && !(kGmWriteGrain == 32 && both_write && other)) return;
     std::string name = component_name(before.component);
     if (other)
         fail(10, i.api, i.line, gm_name(buffer, offset),

@@ -170,6 +170,14 @@ inline void map_buffers(const char* path, const std::vector<int64_t>& bytes, con
     if (arena == MAP_FAILED || file < 0) refuse("the buffers cannot be mapped");
     uint8_t* at = arena + kGuardBytes;
     for (size_t b = 0; b < bytes.size(); ++b) {
+        size_t same = 0;
+        while (same < b && !(bytes[b] && offsets[same] == offsets[b])) ++same;
+        if (same < b) {  // one array for two parameters: one address, counted at the first
+            GmBuffer alias = machine->gm[same];
+            alias.bytes_read = alias.bytes_written = 0;
+            machine->gm.push_back(alias);
+            continue;
+        }
         GmBuffer buffer;
         buffer.base = at;
         buffer.bytes = bytes[b];

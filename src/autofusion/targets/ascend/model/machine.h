@@ -130,7 +130,7 @@ struct Core {
     // Vector state
     uint64_t mask[2] = {~0ull, ~0ull};
     bool mask_counts = false;
-    int atomic = 0, atomic_type = 0;
+    int atomic = 0, atomic_type = 0, atomic_line = 0;
     float deq_scale = 1.0f;
     bool deq_scale_set = false;
     uint8_t compare_mask[32] = {};

@@ -57,7 +57,8 @@ inline int64_t GetSubBlockIdx(aicore::Where where = {__builtin_LINE()}) {
     aicore::need_core("GetSubBlockIdx", where.line);
     return aicore::core().sub_block;
 }
-int64_t GetTaskRation(aicore::Where where = {__builtin_LINE()});
+int64_t GetTaskRation(aicore::Where where = {__builtin_LINE()});  // documented under both spellings
+inline int64_t GetTaskRatio(aicore::Where where = {__builtin_LINE()}) { return GetTaskRation(where); }
 inline int64_t GetSubBlockNum(aicore::Where where = {__builtin_LINE()}) { return GetTaskRation(where); }
 
 }  // namespace AscendC

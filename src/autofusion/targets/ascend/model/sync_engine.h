@@ -211,6 +211,8 @@ AICORE_ENGINE int64_t block_idx(int line) { need_core("GetBlockIdx", line); retu
 AICORE_ENGINE int64_t block_num(int line) { need_core("GetBlockNum", line); return machine->blocks; }
 
 inline void check_flags_at_exit(const Core& c) {
+    if (c.atomic)
+        fail(9, "SetAtomicNone", c.atomic_line, "atomic", "the atomic operation is still on when the kernel ends: the next one finds it");
     for (int e = 0; e < kEvents; ++e)
         for (int id = 0; id < kEventIds; ++id)
             if (c.flags[e][id].set)

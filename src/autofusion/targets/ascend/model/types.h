@@ -137,6 +137,8 @@ enum KernelMetaType {
 
 namespace AscendC {
 
+using TEventID = int8_t;
+
 enum class TPosition : uint8_t { GM, A1, A2, B1, B2, C1, C2, CO1, CO2, VECIN, VECOUT, VECCALC };
 using QuePosition = TPosition;
 
