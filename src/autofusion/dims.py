@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from autofusion.errors import FormatError, ShapeError
@@ -50,8 +50,12 @@ class Compound:
         right = str(self.right) if isinstance(self.right, int) else f"({self.right})"
         return f"({self.left}){self.kind}{right}"
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.left, self.right))
+
     def __hash__(self) -> int:
-        return hash(self.text)
+        return self._hash
 
 
 Atom: TypeAlias = Symbol | Compound
@@ -131,6 +135,36 @@ Dim: TypeAlias = int | Expr
 Shape: TypeAlias = tuple[Dim, ...]
 Bounds: TypeAlias = Mapping[str, Dim]  # axis name -> extent: 0 <= axis < extent
 
+# Models repeat their extents, so nearly all that is asked here has been asked before. Answers are kept: this many.
+_KEPT = 1 << 15
+
+
+class _Known(Mapping[str, Dim]):
+    """Bounds that stay as they are, so that answers can be kept by them."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._extents = dict(bounds)
+        self._hash = hash(frozenset(self._extents.items()))
+
+    def __getitem__(self, name: str) -> Dim:
+        return self._extents[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._extents)
+
+    def __len__(self) -> int:
+        return len(self._extents)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._hash == other._hash and self._extents == other._extents
+
+
+def _known(bounds: Bounds | None) -> _Known | None:
+    return bounds if bounds is None or isinstance(bounds, _Known) else _Known(bounds)
+
 
 def _show(terms: tuple[Term, ...]) -> str:
     parts = []
@@ -190,6 +224,11 @@ def _atom(kind: str, left: Dim, right: Dim) -> Expr:
 def add(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
+    return _add(a, b)
+
+
+@lru_cache(maxsize=_KEPT)
+def _add(a: Dim, b: Dim) -> Dim:
     if a == 0 or b == 0:
         return b if a == 0 else a
     collected = dict(terms_of(a))
@@ -201,6 +240,11 @@ def add(a: Dim, b: Dim) -> Dim:
 def multiply(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
+    return _multiply(a, b)
+
+
+@lru_cache(maxsize=_KEPT)
+def _multiply(a: Dim, b: Dim) -> Dim:
     if a == 1 or b == 1:
         return b if a == 1 else a
     collected: dict[tuple[Atom, ...], int] = {}
@@ -255,10 +299,15 @@ def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
 
 def floordiv(a: Dim, b: Dim, bounds: Bounds | None = None) -> Dim:
     """Floor division by a positive dim."""
-    if b == 1 or a == 0:
-        return a
     if isinstance(a, int) and isinstance(b, int):
         return a // b
+    return _floordiv(a, b, _known(bounds))
+
+
+@lru_cache(maxsize=_KEPT)
+def _floordiv(a: Dim, b: Dim, bounds: _Known | None) -> Dim:
+    if b == 1 or a == 0:
+        return a
     quotient, rest = _split(a, b)
     if rest == 0 or _within(rest, b, bounds):
         return quotient
@@ -279,10 +328,15 @@ def floordiv(a: Dim, b: Dim, bounds: Bounds | None = None) -> Dim:
 
 def modulo(a: Dim, b: Dim, bounds: Bounds | None = None) -> Dim:
     """The remainder of floor division by a positive dim: 0 <= result < b."""
-    if b == 1 or a == 0:
-        return 0
     if isinstance(a, int) and isinstance(b, int):
         return a % b
+    return _modulo(a, b, _known(bounds))
+
+
+@lru_cache(maxsize=_KEPT)
+def _modulo(a: Dim, b: Dim, bounds: _Known | None) -> Dim:
+    if b == 1 or a == 0:
+        return 0
     _, rest = _split(a, b)
     if rest == 0:
         return 0
@@ -361,6 +415,11 @@ def _atom_range(atom: Atom, bounds: Bounds | None) -> tuple[Dim, Dim | None]:
 
 def range_of(dim: Dim, bounds: Bounds | None = None) -> tuple[int, Dim | None]:
     """A least value (an int; very negative if unknown) and a greatest (a dim, or None if unknown), inclusive."""
+    return (dim, dim) if isinstance(dim, int) else _range_of(dim, _known(bounds))
+
+
+@lru_cache(maxsize=_KEPT)
+def _range_of(dim: Expr, bounds: _Known | None) -> tuple[int, Dim | None]:
     low: int = 0
     high: Dim | None = 0
     for atoms, coefficient in terms_of(dim):
@@ -383,6 +442,13 @@ def range_of(dim: Dim, bounds: Bounds | None = None) -> tuple[int, Dim | None]:
 
 def at_least(a: Dim, b: Dim, bounds: Bounds | None = None) -> bool:
     """Whether a >= b can be proven."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a >= b
+    return _at_least(a, b, _known(bounds))
+
+
+@lru_cache(maxsize=_KEPT)
+def _at_least(a: Dim, b: Dim, bounds: _Known | None) -> bool:
     difference = add(a, multiply(b, -1))
     if isinstance(difference, int):
         return difference >= 0
@@ -462,24 +528,6 @@ def require_equal(a: Dim, b: Dim, what: str) -> Dim:
 
 
 # -- rewriting and evaluating ----------------------------------------------------------------------------------------
-def rebuild(dim: Dim, leaf: Callable[[Symbol], Dim], bounds: Bounds | None = None) -> Dim:
-    """The same expression with each symbol replaced by `leaf(symbol)`, simplified under `bounds`."""
-    if isinstance(dim, int):
-        return dim
-    result: Dim = 0
-    for atoms, coefficient in dim.terms:
-        term: Dim = coefficient
-        for atom in atoms:
-            if isinstance(atom, Symbol):
-                factor = leaf(atom)
-            else:
-                left, right = rebuild(atom.left, leaf, bounds), rebuild(atom.right, leaf, bounds)
-                factor = _BUILDERS[atom.kind](left, right, bounds)
-            term = multiply(term, factor)
-        result = add(result, term)
-    return result
-
-
 _BUILDERS: dict[str, Callable[[Dim, Dim, Bounds | None], Dim]] = {
     "//": floordiv,
     "%": modulo,
@@ -492,7 +540,25 @@ def substitute(dim: Dim, values: Mapping[str, Dim], bounds: Bounds | None = None
     """Replace symbols by name; simplify under `bounds`."""
     if isinstance(dim, int):
         return dim
-    return rebuild(dim, lambda s: values[s.name] if s.name in values else Expr((((s,), 1),)), bounds)
+    used = tuple([(name, values[name]) for name in symbols(dim) if name in values])
+    return _substitute(dim, used, _known(bounds))
+
+
+@lru_cache(maxsize=_KEPT)
+def _substitute(dim: Expr, used: tuple[tuple[str, Dim], ...], bounds: _Known | None) -> Dim:
+    values = dict(used)
+    result: Dim = 0
+    for atoms, coefficient in dim.terms:
+        term: Dim = coefficient
+        for atom in atoms:
+            if isinstance(atom, Symbol):
+                factor = values[atom.name] if atom.name in values else alone(atom)
+            else:
+                left, right = substitute(atom.left, values, bounds), substitute(atom.right, values, bounds)
+                factor = _BUILDERS[atom.kind](left, right, bounds)
+            term = multiply(term, factor)
+        result = add(result, term)
+    return result
 
 
 def simplify(dim: Dim, bounds: Bounds) -> Dim:
@@ -500,21 +566,21 @@ def simplify(dim: Dim, bounds: Bounds) -> Dim:
     return substitute(dim, {}, bounds)
 
 
-def symbols(dim: Dim) -> set[str]:
+def symbols(dim: Dim) -> frozenset[str]:
     """The names of all symbols in it."""
+    return frozenset() if isinstance(dim, int) else _symbols(dim)
+
+
+@lru_cache(maxsize=_KEPT)
+def _symbols(dim: Expr) -> frozenset[str]:
     found: set[str] = set()
-
-    def visit(each: Dim) -> None:
-        for atoms, _ in terms_of(each):
-            for atom in atoms:
-                if isinstance(atom, Symbol):
-                    found.add(atom.name)
-                else:
-                    visit(atom.left)
-                    visit(atom.right)
-
-    visit(dim)
-    return found
+    for atoms, _ in dim.terms:
+        for atom in atoms:
+            if isinstance(atom, Symbol):
+                found.add(atom.name)
+            else:
+                found |= symbols(atom.left) | symbols(atom.right)
+    return frozenset(found)
 
 
 def evaluate(dim: Dim, values: Mapping[str, Any]) -> Any:
@@ -557,17 +623,14 @@ def coefficient_of(dim: Dim, name: str) -> Dim | None:
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
-class _NotNegative(Mapping[str, Dim]):
+class _NotNegative(_Known):
     """Bounds for symbols of which a text does not say whether they are sizes or axes: 0 <= s < s + 1."""
+
+    def __init__(self) -> None:
+        super().__init__({})
 
     def __getitem__(self, name: str) -> Dim:
         return add(symbol(name), 1)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 1
 
 
 _ANY = _NotNegative()

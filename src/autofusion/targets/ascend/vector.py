@@ -180,12 +180,14 @@ class Vector:
     def _addressable(self, operands: Sequence[Operand], along: Axis) -> bool:
         for operand in operands:
             if isinstance(operand, Literal):
-                if isinstance(operand.value, Expr) and coefficient_of(operand.value, along.name) is None:
+                if isinstance(operand.value, Expr) and not countable(operand.value, along.name):
                     return False
                 continue
             place = self.places[operand.name]
             factor = coefficient_of(place.address(operand.index), along.name)
-            if factor is None or (factor not in (0, 1) and place.dtype.size not in (2, 4)):
+            if factor is None and not countable(place.address(operand.index), along.name):
+                return False
+            if factor not in (0, 1) and place.dtype.size not in (2, 4):
                 return False
             if factor == 1 and not self._aligned(place, operand, along) and place.dtype.size not in (2, 4):
                 return False
@@ -405,8 +407,7 @@ class Vector:
             return self._converted(tiles, place.dtype, f"{place.name}[{_sum(start, offset)}]")
         if factor == 0:
             return self._repeated(tiles, place, start)
-        assert factor is not None
-        return self._gathered(tiles, place, start, factor, offset)
+        return self._gathered(tiles, place, address, along, offset)
 
     def _converted(self, tiles: Tiles, dtype: DType, tensor: str) -> V:
         """A contiguous row as a value of the tile arithmetic."""
@@ -433,15 +434,10 @@ class Vector:
         wide = tiles.emit(FLOAT, f"Duplicate({{d}}, {scalar.as_float(place.dtype, element)}, whole)")
         return tiles.cmp("fcmp une", wide, tiles.const(FLOAT, 0.0)) if place.dtype is DType.BOOL else wide
 
-    def _gathered(self, tiles: Tiles, place: Place, start: Dim, factor: int, offset: str) -> V:
-        """Elements at a constant distance, by their byte offsets."""
+    def _gathered(self, tiles: Tiles, place: Place, address: Dim, along: Axis, offset: str) -> V:
+        """Elements that are not next to each other, by their byte offsets."""
         size = place.dtype.size
-        first = (
-            f"static_cast<int32_t>(({_sum(start, '')}{'' if offset == '0' else f' + {factor} * {offset}'}) * {size})"
-        )
-        index = tiles.emit(INT, "CreateVecIndex({d}, static_cast<int32_t>(0), n)")
-        scaled = tiles.emit(INT, f"Muls({{d}}, {{0}}, static_cast<int32_t>({factor * size}), n)", index)
-        moved = tiles.emit(INT, f"Adds({{d}}, {{0}}, {first}, n)", scaled)
+        moved = self._positions(tiles, dims.multiply(address, size), along, offset)
         offsets = "{0}.ReinterpretCast<uint32_t>()"
         if size == 4:
             kind = INT if place.dtype is DType.INT32 else FLOAT
@@ -453,6 +449,41 @@ class Vector:
             moved,
         )
 
+    def _positions(self, tiles: Tiles, dim: Dim, along: Axis, offset: str) -> V:
+        """The values of a dim along an axis, from its element `offset` on."""
+        rest: Dim = 0
+        total: V | None = None
+        for atoms, coefficient in dims.terms_of(dim):
+            if along.name not in symbols(Expr(((atoms, coefficient),))):
+                rest = dims.add(rest, Expr(((atoms, coefficient),)) if atoms else coefficient)
+                continue
+            (atom,) = atoms
+            if isinstance(atom, dims.Symbol):
+                made = tiles.emit(INT, f"CreateVecIndex({{d}}, static_cast<int32_t>({offset}), n)")
+            else:
+                made = self._divided(tiles, atom, along, offset)
+            made = made if coefficient == 1 else tiles.op("mul", made, tiles.const(INT, coefficient))
+            total = made if total is None else tiles.op("add", total, made)
+        if total is None:
+            return tiles.emit(INT, f"Duplicate({{d}}, static_cast<int32_t>({cxx(rest)}), whole)")
+        if rest == 0:
+            return total
+        return tiles.emit(INT, f"Adds({{d}}, {{0}}, static_cast<int32_t>({cxx(rest)}), n)", total)
+
+    def _divided(self, tiles: Tiles, atom: dims.Compound, along: Axis, offset: str) -> V:
+        """A quotient or a remainder: by a shift, or through float32, which is exact for positions on-chip."""
+        left = self._positions(tiles, atom.left, along, offset)
+        divisor = int(str(atom.right))
+        if divisor & (divisor - 1) == 0:
+            quotient = tiles.op("ashr", left, tiles.const(INT, divisor.bit_length() - 1))
+        else:
+            half = tiles.op("fadd", tiles.cast("sitofp", left, FLOAT), tiles.const(FLOAT, 0.5))
+            ratio = tiles.op("fmul", half, tiles.const(FLOAT, 1.0 / divisor))
+            quotient = tiles.emit(INT, "Cast({d}, {0}, RoundMode::CAST_FLOOR, n)", ratio)
+        if atom.kind == "//":
+            return quotient
+        return tiles.op("sub", left, tiles.op("mul", quotient, tiles.const(INT, divisor)))
+
     def _literal(self, tiles: Tiles, operand: Literal, along: Axis, offset: str) -> V:
         value, dtype = operand.value, operand.dtype
         kind = INT if dtype is DType.INT32 else FLOAT
@@ -460,15 +491,7 @@ class Vector:
             if dtype is DType.BOOL:
                 return tiles.const(MASK, bool(value))
             return tiles.const(kind, int(value) if kind == INT else float(value))
-        factor = coefficient_of(value, along.name) or 0
-        start = substitute(value, {along.name: 0})
-        first = f"{_sum(start, '')}{'' if offset == '0' or not factor else f' + {factor} * {offset}'}"
-        if not factor:
-            whole = tiles.emit(INT, f"Duplicate({{d}}, static_cast<int32_t>({first}), whole)")
-        else:
-            index = tiles.emit(INT, "CreateVecIndex({d}, static_cast<int32_t>(0), n)")
-            scaled = index if factor == 1 else tiles.op("mul", index, tiles.const(INT, factor))
-            whole = tiles.emit(INT, f"Adds({{d}}, {{0}}, static_cast<int32_t>({first}), n)", scaled)
+        whole = self._positions(tiles, value, along, offset)
         return whole if kind == INT else tiles.cast("sitofp", whole, FLOAT)
 
     # -- folds -------------------------------------------------------------------------------------------------------
@@ -568,6 +591,26 @@ class Vector:
                 self._map(target, line.dtype, "copy", (line.operand,), rest)
             with self.w.block("else"):
                 self._map(target, line.dtype, step, (before, line.operand), rest)
+
+
+def countable(dim: Dim, axis: str) -> bool:
+    """Whether the values of a dim along an axis can be made by instructions: sums of it and of its quotients and
+    remainders by numbers, none of them negative."""
+    for atoms, _ in dims.terms_of(dim):
+        inside = [atom for atom in atoms if axis in symbols(dims.alone(atom))]
+        if not inside:
+            continue
+        if len(atoms) != 1:
+            return False
+        atom = atoms[0]
+        if isinstance(atom, dims.Compound) and not (
+            atom.kind in ("//", "%")
+            and isinstance(atom.right, int)
+            and dims.range_of(atom.left)[0] >= 0
+            and countable(atom.left, axis)
+        ):
+            return False
+    return True
 
 
 def _at(access: Access, values: Mapping[str, Dim]) -> Access:
