@@ -62,7 +62,6 @@ class Report:
     median_ms: float = 0.0
     repeat: int = 0
     workers: int = 1
-    first_ms: float = 0.0
     counters: Counters | None = None
     differences: list[Difference] | None = None
     unfused: dict[str, Any] = field(default_factory=dict)
@@ -138,7 +137,6 @@ def first_run(arguments: Arguments) -> Report:
         counts.launches,
         counts.fallbacks,
         workers=arguments.threads or pool.worker_count(),
-        first_ms=first_ms,
         counters=found.counters if isinstance(found := compiled.executable, AscendExecutable) else None,
     )
 
@@ -214,7 +212,7 @@ def measure(report: Report, arguments: Arguments) -> None:
 
 def measure_on_model(report: Report, arguments: Arguments) -> None:
     """Modelled times are the same in every run, and the first one has been made."""
-    report.median_ms, report.repeat = report.first_ms, 1
+    report.median_ms, report.repeat = report.stages["first launch"], 1
     if arguments.compare:
         start = time.perf_counter()
         executable = unfused(report, arguments)

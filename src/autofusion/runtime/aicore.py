@@ -328,8 +328,10 @@ def _write_data(path: Path, buffers: Sequence[np.ndarray[Any, Any]]) -> list[int
                 offsets.append(written[_place(array)])
                 continue
             file.seek(-(-file.tell() // _ALIGN) * _ALIGN)
-            offsets.append(written.setdefault(_place(array), file.tell()))
-            file.write(_bytes(array))
+            offsets.append(file.tell())
+            if array.nbytes:
+                written[_place(array)] = offsets[-1]
+            file.write(_bytes(array) if array.nbytes else b"\0")  # one of no bytes has an address of its own too
         file.truncate(-(-file.tell() // _ALIGN) * _ALIGN)
     return offsets
 

@@ -20,7 +20,7 @@ from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, st
 from autofusion.targets.ascend.kernel import CUBE, VECTOR, only_on, ring_elements
 from autofusion.targets.ascend.kernel import Kernel as Kernel
 from autofusion.targets.ascend.kernel import onchip_bytes as onchip_bytes
-from autofusion.targets.ascend.layout import Layout, layout, rounded
+from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded
 from autofusion.targets.ascend.vector import Writer
 from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks
 
@@ -235,4 +235,4 @@ def _entry(
                     w.line(f"kernel.Init(pipe{given}, tiling{check});")
                     w.line(f"kernel.Step{call.step}(share.first, share.last);")
     extra = (*(("workspace",) if places or rings else ()), *(("status",) if checked else ()))
-    return (*arguments, *extra), size if places or rings else 0, min(most, cores)
+    return (*arguments, *extra), (size or PARTIAL) if places or rings else 0, min(most, cores)
