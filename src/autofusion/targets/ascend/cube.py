@@ -1,7 +1,7 @@
 """The cube's share of a program as Ascend C: tiles to L1 in fractals, to L0, products, and out through Fixpipe.
 
-Queues order the pipes: A1, B1 and C1 from global memory to L1, A2, B2 and C2 on to L0A, L0B and the bias table, CO1 from
-the products to Fixpipe. Inside a tile everything is in fractals of 16 rows by 32 bytes.
+Queues order the pipes: A1, B1 and C1 from global memory to L1, A2, B2 and C2 on to L0A, L0B and the bias table, CO1
+from the products to Fixpipe. Inside a tile everything is in fractals of 16 rows by 32 bytes.
 """
 
 from __future__ import annotations

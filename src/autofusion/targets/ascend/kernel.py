@@ -17,7 +17,7 @@ from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
 from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
 from autofusion.targets.ascend.tiles import WHOLE
-from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Vector, Writer
+from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
 from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
 
 QUEUES = ("VECIN", "VECOUT")
@@ -115,7 +115,8 @@ class _Class:
         loaded = {name for block in self.layout.blocks.values() for name in block.loads}
         stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
         self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
-        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks, loaded, stored, self.steps, self.program.symbols)
+        tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols))
+        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks, tiles)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
         self.units = {b.unit for step in self.program.steps for b in step.bodies}
         self.rings = [ring for step in self.program.steps for ring in step.rings]
@@ -221,7 +222,8 @@ class _Class:
         where = scratch(self.needs)
         declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(self.needs.floats)]
         declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(self.needs.masks)]
-        declared += [("h0", "half", where.half), ("staged", "float", where.staged), ("reduction", "float", where.reduction)]
+        declared += [("h0", "half", where.half), ("staged", "float", where.staged)]
+        declared.append(("reduction", "float", where.reduction))
         for position, line in enumerate(lines):
             if line.strip() != "SCRATCH":
                 result.append(line.replace("SLOT", str(self.area - BLOCK)))

@@ -1,8 +1,9 @@
 """Where every tensor of a tile Program lies: global strides, and the unified buffer's queues and work area.
 
 A block (the body of a loop, of the chunks or of a guard) that copies in has one tile of its level's load queue, one
-that copies out has one of its store queue; what is only computed lies in the work area, by lifetime. Rows are padded to
-32 bytes. A value with one element a row repeats it over a block of 32 bytes, so that it can be an operand of whole rows.
+that copies out has one of its store queue; what is only computed lies in the work area, by lifetime. Rows are padded
+to 32 bytes. A value with one element a row repeats it over a block of 32 bytes, so that it can be an operand of whole
+rows.
 """
 
 from __future__ import annotations

@@ -21,13 +21,15 @@ FUNCTIONS: dict[str, str] = {
     "FloorRemainder": """__aicore__ inline int64_t FloorRemainder(int64_t a, int64_t b) {
     return a % b < 0 ? a % b + b : a % b;
 }""",
-    "RoundUp": """__aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) { return (n + unit - 1) / unit * unit; }""",
+    "RoundUp": """__aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
+    return (n + unit - 1) / unit * unit;
+}""",
     "At": """// A part of a byte tensor, as elements of T.
 template <typename T>
 __aicore__ inline LocalTensor<T> At(const LocalTensor<uint8_t>& bytes, uint32_t offset) {
     return bytes[offset].ReinterpretCast<T>();
 }""",
-    "Load": """// rows x cols elements from global memory; pitches in elements. Rows on-chip are padded to blocks of 32 bytes.
+    "Load": """// rows x cols elements from global memory; pitches in elements. Rows on-chip are padded to 32 bytes.
 template <typename T>
 __aicore__ inline void Load(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                             int64_t fromPitch, int64_t toPitch) {
@@ -75,8 +77,11 @@ __aicore__ inline void Spread(const LocalTensor<float>& to, const LocalTensor<fl
 }""",
     "GreatestNumber": """// NaN if either is.
 __aicore__ inline float GreatestNumber(float a, float b) { return a != a ? a : b != b ? b : a > b ? a : b; }""",
-    "LeastNumber": """__aicore__ inline float LeastNumber(float a, float b) { return a != a ? a : b != b ? b : a < b ? a : b; }""",
-    "SumOfRow": """__aicore__ inline float SumOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
+    "LeastNumber": """__aicore__ inline float LeastNumber(float a, float b) {
+    return a != a ? a : b != b ? b : a < b ? a : b;
+}""",
+    "SumOfRow": """__aicore__ inline float SumOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work,
+                                  int64_t n) {
     if (n <= 0) {
         return 0.0f;
     }
@@ -193,8 +198,8 @@ __aicore__ inline T Truncated(float value) {
     }
     return value <= static_cast<float>(least) ? least : static_cast<T>(value);
 }""",
-    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row. `Square`: each 16 rows
-// are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
+    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row. `Square`: each
+// 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
 template <bool Single, bool Square, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
@@ -237,7 +242,8 @@ __aicore__ inline void FractalRun(const LocalTensor<T>& to, const LocalTensor<T>
         LoadData(to[first * elements], from[first * stride * elements], run);
     }
 }""",
-    "Left": """// m x k of the left operand to L0A: fractals row by row, on arch 3510 column by column. A single row stays a row.
+    "Left": """// m x k of the left operand to L0A: fractals row by row, on arch 3510 column by column. A single row
+// stays a row.
 template <typename T>
 __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
     constexpr int64_t lanes = 32 / sizeof(T), elements = 512 / sizeof(T);
@@ -405,8 +411,8 @@ struct Failures {
         DataCopy(slots[core * 4], slot, 4);
     }
 };""",
-    "Ring": """// Tiles from the cube to its two vector cores, through global memory: one is read while the next is written. Both
-// vector cores pass every tile; the one that it is not for skips it.
+    "Ring": """// Tiles from the cube to its two vector cores, through global memory: one is read while the next is
+// written. Both vector cores pass every tile; the one that it is not for skips it.
 template <int Ready, int Free>
 struct Ring {
     static constexpr int64_t DEPTH = 2;

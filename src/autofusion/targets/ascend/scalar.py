@@ -190,7 +190,8 @@ def gather(places: Any, line: Gather, check: int) -> list[str]:
     position = read(places, line.position)
     return [
         "{",
-        f"    const int64_t position = failures->Checked({position}, {cxx(line.extent)}, firstCheck + {check}, {cxx(line.ordinal)});",
+        "    const int64_t position =",
+        f"        failures->Checked({position}, {cxx(line.extent)}, firstCheck + {check}, {cxx(line.ordinal)});",
         f"    {write(places, line.target, element)}",
         "}",
     ]

@@ -8,9 +8,9 @@ constant distance (gathered), or anyhow (the scalar unit does the statement elem
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autofusion import dims
@@ -50,6 +50,17 @@ class Needs:
     reduce: int = 0  # elements of the longest fold's work area
 
 
+@dataclass(frozen=True)
+class Tiling:
+    """What is known of a program's tiles: the tensors that copies fill and those that copies empty, what loop variables
+    are multiples of, and the open dimensions."""
+
+    loaded: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    steps: Mapping[str, int] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
+
+
 class Writer:
     """C++ lines with indentation."""
 
@@ -70,7 +81,7 @@ class Writer:
 
 
 class Vector:
-    """Writes statements; `places` says where tensors lie, `checks` which values come from positions that may be wrong."""
+    """Writes statements; `places` says where tensors lie, `checks` which values have positions that may be wrong."""
 
     def __init__(
         self,
@@ -79,20 +90,15 @@ class Vector:
         onchip: Sequence[str],
         needs: Needs,
         checks: Sequence[str] = (),
-        loaded: Collection[str] = (),
-        stored: Collection[str] = (),
-        steps: Mapping[str, int] | None = None,
-        sizes: Collection[str] = (),
+        tiling: Tiling | None = None,
     ) -> None:
         self.w = writer
         self.places = places
         self.onchip = frozenset(onchip)
         self.needs = needs
         self.checks = list(checks)
-        self.loaded = frozenset(loaded)
-        self.stored = frozenset(stored)
-        self.steps = dict(steps or {})
-        self.open = frozenset(sizes)
+        tiling = tiling or Tiling()
+        self.loaded, self.stored, self.steps, self.open = tiling.loaded, tiling.stored, tiling.steps, tiling.open
 
     # -- statements --------------------------------------------------------------------------------------------------
     def statement(self, line: Any) -> None:
@@ -229,8 +235,8 @@ class Vector:
         return outer, count
 
     def _padded(self, name: str, along: Axis, step: int) -> bool:
-        """Whether the padding of a row may be read: a copy fills a block, the work area starts as zeros, and of a store's
-        tile nothing but the rows is sure to be there."""
+        """Whether the padding of a row may be read: a copy fills a block, the work area starts as zeros, and of a
+        store's tile nothing but the rows is sure to be there."""
         place = self.places[name]
         short = step - (int(along.extent) if isinstance(along.extent, int) else step)
         if along.name == UNIT or short == 0:
