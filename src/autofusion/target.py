@@ -185,14 +185,16 @@ def cpu(
 _FIXPIPE = ("relu", "cast")  # in this order; that relu drops NaN is assumed
 
 
-# What the vector unit has or is composed of its instructions, or the scalar unit computes.
-_ASCEND_COMPUTES = tuple(
-    (
-        "add sub mul div neg abs copy cast where maximum minimum eq ne lt le gt ge copysign sqrt rsqrt floor ceil trunc round "
-        "exp exp2 expm1 log log2 log1p tanh sigmoid erf sinh cosh asin acos atan atan2 int_floor_divide int_remainder "
-        "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right"
-    ).split()
+# What the vector unit has or composes of its instructions, or the scalar unit computes.
+# fmt: off
+_ASCEND_COMPUTES = (
+    "add", "sub", "mul", "div", "neg", "abs", "copy", "cast", "where", "maximum", "minimum", "eq", "ne", "lt",
+    "le", "gt", "ge", "copysign", "sqrt", "rsqrt", "floor", "ceil", "trunc", "round", "exp", "exp2", "expm1",
+    "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sinh", "cosh", "asin", "acos", "atan", "atan2",
+    "int_floor_divide", "int_remainder", "logical_and", "logical_or", "logical_xor", "logical_not",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right",
 )
+# fmt: on
 
 
 def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tuple[CopyPath, ...]) -> Target:

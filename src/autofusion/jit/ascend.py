@@ -12,16 +12,13 @@ from autofusion.graph.ir import Graph
 from autofusion.jit import hosting, pipeline
 from autofusion.jit.cache import default_cache
 from autofusion.jit.pipeline import Clock, Compilation, Options, Progress
-from autofusion.kernel.ir import Kernel
-from autofusion.kernel.schedule import Schedule, propose
 from autofusion.runtime import acl, aicore
 from autofusion.runtime.ascend import AscendExecutable, Machine, Modelled, OnDevice
 from autofusion.superkernel.plan import Call, Launch, Phase, Place, Plan
 from autofusion.target import Target
-from autofusion.targets.ascend import host, render
+from autofusion.targets.ascend import host, render, schedules
 from autofusion.targets.ascend import kernel as classes
 from autofusion.targets.ascend.render import Source
-from autofusion.tile import build
 
 ARCHITECTURES = {"ascend910b": 2201, "ascend950": 3510}
 
@@ -33,23 +30,10 @@ def architecture(target: Target) -> int:
     return ARCHITECTURES[target.name]
 
 
-def schedule_for(kernel: Kernel, target: Target) -> Schedule:
-    """The first candidate whose tiles, temporaries and queues fit the unified buffer."""
-
-    def fits(schedule: Schedule) -> bool:
-        try:
-            needed = classes.onchip_bytes(build.build(kernel, schedule, target))
-        except TargetError:
-            return True  # said again, and to the user, when the source is written
-        return needed <= target.spaces["UB"].bytes
-
-    return propose(kernel, target, fits)
-
-
 def lower(graph: Graph, target: Target, options: Options, progress: Progress | None = None) -> Compilation:
     """The stages down to the plan, with schedules for this target's memory; what the generator refuses runs on the
     host."""
-    options.schedules = schedule_for
+    options.schedules = schedules.choose
     return hosting.lower(graph, target, options, lambda group: render.onchip_bytes(group.program), progress)
 
 

@@ -117,11 +117,11 @@ def estimate_symbol(name: str) -> int:
 
 def unfused_bytes(graph: Graph, target: Target, options: Options, sizes: Mapping[str, int]) -> int:
     """Bytes if every operator were a group of its own: counted like the fused ones, from tile programs."""
-    forms = Forms(graph)
+    forms = Forms(graph, options.hosted)
     strict = options.numerics is Numerics.STRICT
     known: dict[str, int] = {}
     total = 0
-    for group in partition.unfused(graph, target).groups:
+    for group in partition.unfused(graph, target, forms).groups:
         if group.host:
             continue
         kernel = lower.lower(graph, group, target, forms, strict).kernel

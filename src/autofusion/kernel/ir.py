@@ -90,8 +90,8 @@ class Map:
 @ir("copy {target} <- {source} over {axes}[[ through={through}]]")
 @dataclass(frozen=True)
 class Copy:
-    """Move elements, changing nothing but their type to the target's. `through`: elementwise ops that the copy path does
-    on the way, in order."""
+    """Move elements, changing nothing but their type to the target's. `through`: elementwise ops that the copy path
+    does on the way, in order."""
 
     target: Access
     source: Operand

@@ -206,8 +206,8 @@ class _Builder:
         return lets
 
     def _divides(self, name: str) -> bool:
-        extent = self.analysis.extents[name]
-        return isinstance(extent, int) and extent % self.tiles[name] == 0
+        """Whether every tile along the axis is a whole one: of one element, say, whatever the extent is."""
+        return dims.modulo(self.analysis.extents[name], self.tiles[name]) == 0
 
     def extent(self, axis: Axis) -> Dim:
         """The extent of an axis inside a tile."""
@@ -693,8 +693,8 @@ class _Builder:
         block.lines.append(Copy(goal, target, axes, self.drain.through))
 
     def _depth(self, statement: Contract) -> int:
-        """The schedule's depth of a block, or what divides it where an operand's depth is made of parts (heads, say), so
-        that no block crosses from one to the next."""
+        """The schedule's depth of a block, or less where an operand's depth is made of parts (heads, say), so that no
+        block crosses from one to the next."""
         axis = statement.reduced[0]
         depth = _within(self.schedule.block[2], axis)
         indices = (*statement.left.index, *statement.right.index)
@@ -779,8 +779,8 @@ class _Offset:
 
 
 def _shifted(index: Dim, offsets: Mapping[str, _Offset]) -> Dim:
-    """An index of the whole, over the axes of a tile. A division that no tile crosses leaves no trace of the axis: a tile
-    of 32 begins at 64 * q + r with r <= 32, and (64 * q + r + i) // 64 is q for i < 32."""
+    """An index of the whole, over the axes of a tile. A division that no tile crosses leaves no trace of the axis: a
+    tile of 32 begins at 64 * q + r with r <= 32, and (64 * q + r + i) // 64 is q for i < 32."""
     plain = substitute(index, {n: dims.add(o.start, sym(n)) for n, o in offsets.items()})
     if not isinstance(plain, Expr) or not _divided(plain, offsets):
         return plain

@@ -79,10 +79,12 @@ def scratch(needs: Needs) -> Scratch:
 
 @dataclass
 class Written:
-    """A kernel's class, the bytes of the unified buffer that it takes single-buffered, and whether it may fail."""
+    """A kernel's class, the bytes of the unified buffer that it takes with one and with two buffers a tile, and whether
+    it may fail."""
 
     lines: list[str]
     onchip: int
+    double: int
     checked: bool
 
 
@@ -94,9 +96,10 @@ def write(kernel: Kernel, capacity: int) -> Written:
     return made
 
 
-def onchip_bytes(program: Program) -> int:
-    """What a program takes of the unified buffer, single-buffered."""
-    return _Class(Kernel("Probe", program, "", {}), 0).run().onchip
+def onchip_bytes(program: Program, depth: int = 1) -> int:
+    """What a program takes of the unified buffer, with one or two buffers a tile."""
+    made = _Class(Kernel("Probe", program, "", {}), 0).run()
+    return made.onchip if depth == 1 else made.double
 
 
 class _Class:
@@ -136,7 +139,7 @@ class _Class:
         init, self.w.lines = self.w.lines, []
         self._members()
         lines += [f"class {self.kernel.name} {{", "public:", *init, "", *steps, "", "private:", *self.w.lines, "};"]
-        return Written(lines, self.budget.bytes(self.needs, 1), bool(self.checks))
+        return Written(lines, self.budget.bytes(self.needs, 1), self.budget.bytes(self.needs, 2), bool(self.checks))
 
     # -- members -----------------------------------------------------------------------------------------------------
     @property

@@ -198,8 +198,8 @@ __aicore__ inline T Truncated(float value) {
     }
     return value <= static_cast<float>(least) ? least : static_cast<T>(value);
 }""",
-    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row. `Square`: each
-// 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
+    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row.
+// `Square`: each 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
 template <bool Single, bool Square, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
