@@ -103,8 +103,10 @@ try:
         found = json.load(file)
 except ValueError:
     found = {}
-ok = code == "0" and found.get("ok") is True and found.get("checked") is True
-parts = [f"{key} {found[key]:.4g}" for key in ("compile_ms", "median_ms", "max_abs_err") if found.get(key) is not None]
+device = found.get("machine") == "device"
+ok = code == "0" and found.get("ok") is True and found.get("checked") is True and device
+parts = ["on the model, not on a device"] if found.get("machine") == "model" else []
+parts += [f"{key} {found[key]:.4g}" for key in ("compile_ms", "median_ms", "max_abs_err") if found.get(key) is not None]
 parts += [f"launches {found['launches']}"] if "launches" in found else []
 print(f"{'OK    ' if ok else 'FAILED'} {name}: {', '.join(parts) or 'exit code ' + code}")
 sys.exit(not ok)

@@ -16,6 +16,7 @@ from autofusion.errors import ArgumentError, FormatError, GraphError, TargetErro
 from autofusion.graph.builder import GraphBuilder
 from autofusion.jit import pipeline
 from autofusion.ops.rules import broadcast, same
+from autofusion.runtime import aicore
 from autofusion.targets.cpu import host
 from autofusion.targets.cpu.emit import Emitter, V
 
@@ -105,7 +106,7 @@ def test_wrong_options_are_refused() -> None:
     with pytest.raises(TargetError, match="unknown target 'gpu'"):
         af.compile(layer, [X, W, B], target="gpu")
     with pytest.raises(TargetError, match="cannot run on this machine"):
-        af.compile(layer, [X, W, B], target="ascend910b")
+        af.compile(layer, [X, W, B], target="cpu:sse2")
     with pytest.raises(ArgumentError, match="expected default or strict"):
         af.compile(layer, [X, W, B], numerics="fast")
 
@@ -324,13 +325,38 @@ def test_a_graph_dump_can_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(af.compile(lambda x: af.exp(x), [x])(x), np.tanh(x), rtol=1e-6)
 
 
-def test_lowering_for_a_target_that_is_only_data() -> None:
+def product(activation: str) -> Any:
     F = GraphBuilder("mm")
     a, b = (F.input(n, af.api.dtypes.of("float32"), (64, 64)) for n in "ab")
-    F.output(F.relu(F.matmul(a, b)))
-    compilation = pipeline.lower_graph(F.build(), api.find_target("ascend910b"))
-    text = dict(pipeline.stages(compilation))["tile"]
+    F.output(getattr(F, activation)(F.matmul(a, b)))
+    return F.build()
+
+
+def test_lowering_for_two_units() -> None:
+    text = dict(pipeline.stages(api.lower_graph(product("gelu"), "ascend910b")))["tile"]
     assert "on cube" in text and "on vector" in text and "ring" in text
+    assert "Fixpipe" in api.emit(product("gelu"), "source", "ascend910b")
+
+
+def test_what_an_ascend_target_does_not_have() -> None:
+    for stage in ("llvm", "asm"):
+        with pytest.raises(TargetError, match=rf"ascend910b: no stage {stage}, its code is Ascend C"):
+            api.emit(product("relu"), stage, "ascend910b")
+    with pytest.raises(TargetError, match="files with a launcher are written for Ascend targets"):
+        api.emit_files(product("relu"), "cpu")
+
+
+@pytest.mark.skipif(aicore.unavailable() is not None, reason=f"{aicore.unavailable()}")
+def test_a_compiled_ascend_graph(tmp_path: Path) -> None:
+    compiled = af.compile(product("relu"), target="ascend910b")
+    assert compiled.source("source") == api.emit(product("relu"), "source", "ascend910b")
+    with pytest.raises(TargetError, match="no stage llvm"):
+        compiled.source()
+    with pytest.raises(ArgumentError, match="expected one of source, graph"):
+        compiled.source("blueprint")
+    with pytest.raises(TargetError, match="only a CPU's code is saved"):
+        compiled.save(tmp_path / "mm.af")
+    assert not list(tmp_path.iterdir())
 
 
 def sharing_chain(steps: int) -> Any:

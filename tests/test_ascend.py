@@ -78,7 +78,7 @@ TOLERANCES = {
     "matmul_add_relu": 1024.0,
     "adamw": 8.0,
     "transformer_block": 1024.0,
-    "longtail200": 4096.0,
+    "longtail200": 64.0,
     "model200": 4096.0,
 }
 SMALL = ("softmax", "matmul_add_relu", "layernorm_gelu", "adamw")
@@ -109,8 +109,9 @@ def test_examples_are_one_launch(name: str, chip: str, dtype: DType) -> None:
     assert (run.stats["launches_per_call"], len(sources(run)), len(reports(run))) == (1, 1, 1)
     expected = reference(example(name), [a.astype(np.float32) for a in arrays])
     tolerance = TOLERANCES[name] if dtype is F32 else 4.0 if name in SMALL else 64.0
+    scale = 1.0 if name == "longtail200" else None  # one of its results is the mean of what cancels
     for result, wanted in zip(found, expected, strict=True):
-        assert_close(result, wanted.astype(dtype.numpy), tolerance)
+        assert_close(result, wanted.astype(dtype.numpy), tolerance, scale)
 
 
 # -- row lengths -----------------------------------------------------------------------------------------------------

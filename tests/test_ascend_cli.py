@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,19 @@ def test_a_fallback_between_two_launches() -> None:
 
 
 @modelled
+def test_a_graph_that_the_host_runs_alone(cli: Any, model: Any) -> None:
+    content = document([op("matmul", "a", "b")], a=[4, 8], b=[8, 4])
+    for tensor in content["tensors"].values():
+        tensor["dtype"] = "int32"
+    path = model(content)
+    shown = cli("run", path, "--target", "ascend910b", "--check", "--compare", "unfused", "--json")
+    found = shown.json
+    assert shown.code == 0 and found["fallbacks"] == ["y (matmul)"]
+    assert (found["launches"], found["gm_bytes"], found["gm_bytes_unfused"], found["counters"]) == (0, 0, 0, None)
+    assert cli("run", path, "--target", "ascend910b").code == 0
+
+
+@modelled
 def test_strided_inputs_and_names_of_the_launchs_own() -> None:
     F = GraphBuilder("strided")
     x = F.input("workspace", F32, (4, 32), strides=(64, 2))
@@ -218,6 +233,18 @@ def test_a_target_without_a_generator() -> None:
     target = api.find_target("ascend910b")
     with pytest.raises(TargetError, match="Ascend C is generated for ascend910b, ascend950"):
         ascend.architecture(type(target)("ascend1", "ascend", 1))
+
+
+@modelled
+def test_the_benchmark(tmp_path: Path) -> None:
+    script = EXAMPLES.parent / "benchmarks" / "ascend.py"
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    command = [sys.executable, str(script), "small_softmax", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=True)
+    (found,) = json.loads(done.stdout)["cases"]
+    assert found["ok"] and found["fused"]["launches"] == 1 and found["unfused"]["launches"] == 5
+    assert found["fused"]["gm_bytes"] == found["gm_bytes_compulsory"] < found["unfused"]["gm_bytes"]
+    assert found["ratio"] > 1
 
 
 # -- files for a device ----------------------------------------------------------------------------------------------

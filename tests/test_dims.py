@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -119,6 +124,42 @@ def test_coefficient_is_the_slope(dim: Dim, values: dict[str, int]) -> None:
         assert step == dims.evaluate(slope, values)
 
 
+# -- answers that are kept -------------------------------------------------------------------------------------------
+def forget() -> None:
+    """Drop all answers."""
+    for each in vars(dims).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
+
+
+def answers(a: Dim, b: Dim, divisor: Dim, bounds: dims.Bounds | None) -> list[object]:
+    """All that is kept, with the terms: equal expressions have theirs in one order."""
+    made: list[Dim] = [a + b, a * b, floordiv(a, divisor, bounds), modulo(a, divisor, bounds)]
+    made += [minimum(a, b, bounds), maximum(a, b, bounds), dims.substitute(a, {"i": b, "m": 3}, bounds)]
+    known = [dims.range_of(a, bounds), dims.at_least(a, b, bounds), sorted(dims.symbols(a))]
+    return [*map(dims.terms_of, made), *map(str, made), *known]
+
+
+@unhurried
+@given(data=st.data())
+def test_what_is_kept_is_what_would_be_found(data: st.DataObject) -> None:
+    a, b = (data.draw(expressions(bounds=None) | expressions()) for _ in range(2))
+    divisor = _positive(data.draw)
+    narrow = data.draw(st.dictionaries(st.sampled_from(sorted(AXES)), st.integers(1, 80)))
+    each = [None, AXES, narrow]  # one after another, so that an answer for other bounds would be found out
+    kept = [answers(a, b, divisor, bounds) for bounds in each]
+    for bounds, before in zip(each, kept, strict=True):
+        forget()
+        assert answers(a, b, divisor, bounds) == before
+
+
+def test_bounds_may_change_behind_an_answer() -> None:
+    bounds: dict[str, Dim] = {"i": 4}
+    assert floordiv(i, 4, bounds) == 0
+    bounds["i"] = 5
+    assert str(floordiv(i, 4, bounds)) == "(i)//4"
+
+
 i, j, n, x = map(symbol, "ijnx")
 
 
@@ -142,6 +183,19 @@ i, j, n, x = map(symbol, "ijnx")
 )
 def test_canonical_forms(dim: object, expected: Dim) -> None:
     assert dim() == expected  # type: ignore[operator]
+
+
+def test_a_pickled_dim_is_the_same_in_another_process() -> None:
+    """Hashes of names differ from process to process."""
+    dim = minimum((n + 3) // 4 * 2 + j % n, i)
+    assert hash(dim)
+    code = (
+        "import pickle, sys; from autofusion.dims import parse; kept = {parse(sys.argv[1]): 1};"
+        "print(kept[pickle.loads(bytes.fromhex(sys.argv[2]))])"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(dim), pickle.dumps(dim).hex()]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "1\n"
 
 
 def test_evaluate_takes_arrays() -> None:

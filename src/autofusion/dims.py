@@ -57,6 +57,9 @@ class Compound:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Compound, (self.kind, self.left, self.right))  # a hash is good in its own process only
+
 
 Atom: TypeAlias = Symbol | Compound
 Term: TypeAlias = tuple[tuple[Atom, ...], int]

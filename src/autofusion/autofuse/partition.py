@@ -148,10 +148,10 @@ class Walk:
         self._add(group, form)
         group.microseconds, group.parallel, group.steady = group_us(space, group.shares, group.sinks.values())
         group.peak = peak_bytes(self.space, group.nodes)
-        if form.node.kind is Kind.COMM:
-            group.sealed = Code.COMMUNICATION
-        elif self.space.on_host(form.node):
+        if self.space.on_host(form.node):
             group.sealed = Code.OPAQUE
+        elif form.node.kind is Kind.COMM:
+            group.sealed = Code.COMMUNICATION
         for producer in producers:
             producer.has_dependents = True
         self.groups[group.number] = group

@@ -37,4 +37,5 @@ def lower(
                 refused |= contractions or {n.name for n in group.group.nodes}
         if not refused:
             return compilation
+        assert not refused <= options.hosted, "what the host runs has no code to be refused"
         options = replace(options, hosted=options.hosted | refused)

@@ -6,6 +6,7 @@ AscendExecutable ── Machine ── OnDevice    ACL (runtime/acl.py); unteste
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,7 @@ class OnDevice:
             for (given, _), array, buffer in zip(moves, arrays, buffers, strict=True):
                 if given:
                     buffer.write(array)
-            kernel.launch(blocks, buffers, tiling)
+            kernel.launch(min(blocks, _cores(source, on)), buffers, tiling)
             on.synchronize()
             for (_, kept), array, buffer in zip(moves, arrays, buffers, strict=True):
                 if kept:
@@ -101,6 +102,12 @@ class OnDevice:
         if found is None or found.device is not on:
             found = self._loaded[source.text] = acl.Kernel(on, self._binaries[source.text], source.entry)
         return found
+
+
+def _cores(source: Source, on: acl.Device) -> int:
+    """The most blocks that run at once: a barrier never ends with more. Kernels take whatever number they get."""
+    vector_alone = re.search(r"KERNEL_TASK_TYPE_DEFAULT\(KERNEL_TYPE_(AIV_ONLY|MIX_AIV_1_0)\)", source.text)
+    return on.vector_cores if vector_alone else on.aicores
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,6 @@ class Cube:
 
     def _know(self, statement: Contract) -> None:
         depth = statement.reduced[0].name if statement.reduced else ""
-        if any(axis.extent == 0 for axis in statement.reduced):
-            raise TargetError("a contraction over nothing is not generated for this target")
         rows, columns = (str(i) if isinstance(i, Expr) else "" for i in statement.target.index[-2:])
         for side, access, outer in (("left", statement.left, rows), ("right", statement.right, columns)):
             source = self.copies[access.name].source
@@ -94,6 +92,8 @@ class Cube:
             if isinstance(line, Let):
                 self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
             elif isinstance(line, Loop):
+                if line.end == 0:
+                    raise TargetError("a contraction over nothing is not generated for this target")
                 head = f"for (int64_t {line.var} = {cxx(line.begin)}; {line.var} < {cxx(line.end)}; "
                 with self.w.block(head + (f"++{line.var})" if line.step == 1 else f"{line.var} += {line.step})")):
                     self.body(line.body)

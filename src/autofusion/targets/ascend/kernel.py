@@ -121,6 +121,9 @@ class _Class:
         tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols))
         self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks, tiles)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
+        for tensor in self.tensors:
+            if tensor.dtype not in ELEMENTS:
+                raise TargetError(f"{tensor.name}: {tensor.dtype} is no type of this target")
         self.units = {b.unit for step in self.program.steps for b in step.bodies}
         self.rings = [ring for step in self.program.steps for ring in step.rings]
         self.budget = Budget()

@@ -1,0 +1,254 @@
+// layer_norm_float16 for ascend910b: 1 kernel, one launch. Generated; not for editing.
+#include "kernel_operator.h"
+using namespace AscendC;
+
+
+constexpr int64_t CHUNK = 1024;  // elements of a temporary
+
+__aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+__aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+// A part of a byte tensor, as elements of T.
+template <typename T>
+__aicore__ inline LocalTensor<T> At(const LocalTensor<uint8_t>& bytes, uint32_t offset) {
+    return bytes[offset].ReinterpretCast<T>();
+}
+
+// rows x cols elements from global memory; pitches in elements. Rows on-chip are padded to 32 bytes.
+template <typename T>
+__aicore__ inline void Load(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
+                            int64_t fromPitch, int64_t toPitch) {
+    if (rows <= 0 || cols <= 0) {
+        return;
+    }
+    const uint32_t bytes = static_cast<uint32_t>(cols * sizeof(T));
+    const uint32_t filled = (bytes + 31) / 32 * 32;
+    const DataCopyPadExtParams<T> pad{filled != bytes, 0, static_cast<uint8_t>((filled - bytes) / sizeof(T)),
+                                      static_cast<T>(0)};
+    const uint32_t gap = static_cast<uint32_t>((toPitch * sizeof(T) - filled) / 32);
+    for (int64_t row = 0; row < rows; row += 4095) {
+        const int64_t count = rows - row < 4095 ? rows - row : 4095;
+        const uint32_t skip = count > 1 ? static_cast<uint32_t>((fromPitch - cols) * sizeof(T)) : 0;
+        const DataCopyExtParams shape{static_cast<uint16_t>(count), bytes, skip, count > 1 ? gap : 0, 0};
+        DataCopyPad(to[row * toPitch], from[row * fromPitch], shape, pad);
+    }
+}
+
+// rows x cols elements to global memory; pitches in elements.
+template <typename T>
+__aicore__ inline void Store(const GlobalTensor<T>& to, const LocalTensor<T>& from, int64_t rows, int64_t cols,
+                             int64_t toPitch, int64_t fromPitch) {
+    if (rows <= 0 || cols <= 0) {
+        return;
+    }
+    const uint32_t bytes = static_cast<uint32_t>(cols * sizeof(T));
+    const uint32_t gap = static_cast<uint32_t>((fromPitch * sizeof(T) - (bytes + 31) / 32 * 32) / 32);
+    for (int64_t row = 0; row < rows; row += 4095) {
+        const int64_t count = rows - row < 4095 ? rows - row : 4095;
+        const uint32_t skip = count > 1 ? static_cast<uint32_t>((toPitch - cols) * sizeof(T)) : 0;
+        const DataCopyExtParams shape{static_cast<uint16_t>(count), bytes, count > 1 ? gap : 0, skip, 0};
+        DataCopyPad(to[row * toPitch], from[row * fromPitch], shape);
+    }
+}
+
+// The element that fills the block `from`, n times: bit by bit, whatever it is.
+__aicore__ inline void Spread(const LocalTensor<float>& to, const LocalTensor<float>& from, int32_t n) {
+    const LocalTensor<uint16_t> bits = from.ReinterpretCast<uint16_t>(), goal = to.ReinterpretCast<uint16_t>();
+    const int32_t repeats = n / 64, rest = n % 64;
+    if (repeats > 0) {
+        Or(goal, bits, bits, static_cast<uint64_t>(128), static_cast<uint8_t>(repeats), {1, 0, 0, 8, 0, 0});
+    }
+    if (rest > 0) {
+        Or(goal[repeats * 128], bits, bits, static_cast<uint64_t>(rest * 2), 1, {1, 0, 0, 8, 0, 0});
+    }
+}
+
+__aicore__ inline float SumOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work,
+                                  int64_t n) {
+    if (n <= 0) {
+        return 0.0f;
+    }
+    ReduceSum(work, row, work[8], static_cast<int32_t>(n));
+    return work.GetValue(0);
+}
+
+// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
+struct Share {
+    int64_t first, last;
+    __aicore__ inline Share(int64_t chunks, int64_t unit, int64_t core, int64_t cores) {
+        const int64_t units = (chunks + unit - 1) / unit;
+        first = Least(units * core / cores * unit, chunks);
+        last = Least(units * (core + 1) / cores * unit, chunks);
+    }
+};
+
+// The open dimensions of this launch.
+struct Tiling {
+    int64_t unused;
+};
+
+// t: cast, cast, cast, sum, div, sub, mul, sum, div, add, rsqrt, mul, mul, add, cast
+class K0 {
+public:
+    __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR p3Address, const Tiling& tiling) {
+        pipe.InitBuffer(load0, 1, 448);
+        pipe.InitBuffer(load1, 2, 2016);
+        pipe.InitBuffer(store1, 2, 2016);
+        pipe.InitBuffer(area, 20992);
+        work = area.Get<uint8_t>();
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 5248);  // whole vectors are read
+        p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
+        p1.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p1Address));
+        p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
+        p3.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p3Address));
+    }
+
+    __aicore__ inline void Step0(int64_t first, int64_t last) {
+        const LocalTensor<float> v0 = At<float>(work, 0);  // t.cast
+        const LocalTensor<float> v1 = At<float>(work, 3744);  // t.cast_1
+        const LocalTensor<float> v2 = At<float>(work, 4160);  // t.cast_2
+        const LocalTensor<float> v3 = At<float>(work, 4576);  // t.sum
+        const LocalTensor<float> v4 = At<float>(work, 4864);  // t.div
+        const LocalTensor<float> v5 = At<float>(work, 5152);  // t.sub
+        const LocalTensor<float> v6 = At<float>(work, 0);  // t.mul
+        const LocalTensor<float> v7 = At<float>(work, 4576);  // t.sum_1
+        const LocalTensor<float> v8 = At<float>(work, 0);  // t.div_1
+        const LocalTensor<float> v9 = At<float>(work, 288);  // t.add
+        const LocalTensor<float> v10 = At<float>(work, 0);  // t.rsqrt
+        const LocalTensor<float> v11 = At<float>(work, 8896);  // t.mul_1
+        const LocalTensor<float> v12 = At<float>(work, 0);  // t.mul_2
+        const LocalTensor<float> v13 = At<float>(work, 4576);  // t.add_1
+        const LocalTensor<float> t0 = At<float>(work, 12640);
+        const LocalTensor<float> t1 = At<float>(work, 16736);
+        const LocalTensor<float> reduction = At<float>(work, 20832);
+        for (int64_t c = first; c < last; ++c) {
+            LocalTensor<uint8_t> in0 = load0.AllocTensor<uint8_t>();
+            Load(At<half>(in0, 0)[0], p1[0], 1, 100, 100, 112);
+            Load(At<half>(in0, 224)[0], p2[0], 1, 100, 100, 112);
+            load0.EnQue(in0);
+            in0 = load0.DeQue<uint8_t>();
+            const LocalTensor<half> b3 = At<half>(in0, 0);
+            const LocalTensor<half> b5 = At<half>(in0, 224);
+            for (int64_t t = c * 2; t < Least(67, c * 2 + 2); ++t) {
+                const int64_t i0_o = t * 9;
+                const int64_t i0_n = Least(600 - i0_o, 9);
+                LocalTensor<uint8_t> in1 = load1.AllocTensor<uint8_t>();
+                Load(At<half>(in1, 0)[0], p0[i0_o * 100], i0_n, 100, 100, 112);
+                load1.EnQue(in1);
+                in1 = load1.DeQue<uint8_t>();
+                const LocalTensor<half> b1 = At<half>(in1, 0);
+                LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
+                const LocalTensor<half> v14 = At<half>(out1, 0);
+                // t.cast
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Cast(v0[i0 * 104], b1[i0 * 112], RoundMode::CAST_NONE, 100);
+                }
+                // t.cast_1
+                Cast(v1[0], b3[0], RoundMode::CAST_NONE, 100);
+                // t.cast_2
+                Cast(v2[0], b5[0], RoundMode::CAST_NONE, 100);
+                // t.sum
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Duplicate(v3[i0 * 8], SumOfRow(v0[i0 * 104], reduction, 100), 8);
+                }
+                // t.div
+                for (int64_t j = 0; j < i0_n * 8; j += CHUNK) {
+                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 8 - j));
+                    const int32_t whole = RoundUp(n, 64);
+                    Duplicate(t0, 100.0f, whole);
+                    Div(v4[j], v3[j], t0, n);
+                }
+                // t.sub
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    {
+                        constexpr int64_t j = 0;
+                        constexpr int32_t n = 100;
+                        Spread(t0, v4[i0 * 8], n);
+                        Sub(v5[i0 * 104 + j], v0[i0 * 104 + j], t0, n);
+                    }
+                }
+                // t.mul
+                Mul(v6[0], v5[0], v5[0], (i0_n * 104));
+                // t.sum_1
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Duplicate(v7[i0 * 8], SumOfRow(v6[i0 * 104], reduction, 100), 8);
+                }
+                // t.div_1
+                for (int64_t j = 0; j < i0_n * 8; j += CHUNK) {
+                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 8 - j));
+                    const int32_t whole = RoundUp(n, 64);
+                    Duplicate(t0, 100.0f, whole);
+                    Div(v8[j], v7[j], t0, n);
+                }
+                // t.add
+                Adds(v9[0], v8[0], 0x1.4f8b580000000p-17f, (i0_n * 8));
+                // t.rsqrt
+                for (int64_t j = 0; j < i0_n * 8; j += CHUNK) {
+                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 8 - j));
+                    const int32_t whole = RoundUp(n, 64);
+                    Sqrt(t0, v9[j], n);
+                    Duplicate(t1, 1.0f, whole);
+                    Div(v10[j], t1, t0, n);
+                }
+                // t.mul_1
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    {
+                        constexpr int64_t j = 0;
+                        constexpr int32_t n = 100;
+                        Spread(t0, v10[i0 * 8], n);
+                        Mul(v11[i0 * 104 + j], v5[i0 * 104 + j], t0, n);
+                    }
+                }
+                // t.mul_2
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Mul(v12[i0 * 104], v11[i0 * 104], v1[0], 100);
+                }
+                // t.add_1
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Add(v13[i0 * 104], v12[i0 * 104], v2[0], 100);
+                }
+                // t
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    {
+                        constexpr int64_t j = 0;
+                        constexpr int32_t n = 100;
+                        Muls(t0, v13[i0 * 104 + j], 1.0f, n);
+                        Cast(v14[i0 * 112 + j], t0, RoundMode::CAST_RINT, n);
+                    }
+                }
+                store1.EnQue(out1);
+                out1 = store1.DeQue<uint8_t>();
+                Store(p3[i0_o * 100], At<half>(out1, 0)[0], i0_n, 100, 100, 112);
+                store1.FreeTensor(out1);
+                load1.FreeTensor(in1);
+            }
+            load0.FreeTensor(in0);
+        }
+    }
+
+private:
+    TQue<TPosition::VECIN, 1> load0;
+    TQue<TPosition::VECIN, 1> load1;
+    TQue<TPosition::VECOUT, 1> store1;
+    TBuf<TPosition::VECCALC> area;
+    LocalTensor<uint8_t> work;
+    GlobalTensor<half> p0;  // x [600, 100]
+    GlobalTensor<half> p1;  // g [100]
+    GlobalTensor<half> p2;  // b [100]
+    GlobalTensor<half> p3;  // t [600, 100]
+};
+
+extern "C" __global__ __aicore__ void layer_norm_float16_launch(GM_ADDR xGm, GM_ADDR gGm, GM_ADDR bGm, GM_ADDR tGm, Tiling tiling) {
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    TPipe pipe;
+    const int64_t core = GetBlockIdx(), cores = GetBlockNum();
+    {
+        const Share share(34, 2, core, cores);
+        K0 kernel;
+        kernel.Init(pipe, xGm, gGm, bGm, tGm, tiling);
+        kernel.Step0(share.first, share.last);
+    }
+}
