@@ -168,7 +168,8 @@ class _Builder:
             columns = {str(i) for i in made.target.index[-1:]}
             outside = self.params.get(other.name)
             used = {n for i in other.index for n in symbols(i)}
-            return other if outside is not None and outside.dtype is made.dtype and used == columns else None
+            types = (made.dtype, *((DType.FLOAT16,) if made.dtype is DType.FLOAT32 else ()))
+            return other if outside is not None and outside.dtype in types and used == columns else None
         return None
 
     # -- loops over tiles --------------------------------------------------------------------------------------------

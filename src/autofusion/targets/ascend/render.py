@@ -212,7 +212,7 @@ def _entry(
         opened = False
         for number, phase in enumerate(launch.body):
             if number:
-                w.line("SyncAll<false>();" if mixed else "SyncAll();")
+                w.line("SyncAll<false>();" if CUBE in units else "SyncAll();")
             for call in phase.body:
                 if opened:
                     w.line("pipe.Reset();")

@@ -498,6 +498,8 @@ class Vector:
                 return tiles.const(MASK, bool(value))
             return tiles.const(kind, int(value) if kind == INT else float(value))
         whole = self._positions(tiles, value, along, offset)
+        if dtype is DType.BOOL:
+            return tiles.cmp("icmp ne", whole, tiles.const(INT, 0))
         return whole if kind == INT else tiles.cast("sitofp", whole, FLOAT)
 
     # -- folds -------------------------------------------------------------------------------------------------------

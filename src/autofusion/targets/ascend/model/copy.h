@@ -16,6 +16,7 @@ struct Rows { int64_t count, bytes, source_step, destination_step; };
 void rows_in(const Instruction& i, const View& dst, uint8_t* source, const Rows& rows);   // GM -> UB, L1
 void rows_out(const Instruction& i, uint8_t* destination, const View& src, const Rows& rows, int element);  // -> GM
 void rows_across(const Instruction& i, const View& dst, const View& src, const Rows& rows);  // on chip
+void widen_bias(const Instruction& i, const View& dst, const View& src, int64_t elements);   // half in L1 -> float in the bias table
 void pad_rows(const Instruction& i, const View& dst, const Rows& rows, int64_t left, int64_t right, bool fill,
               const void* value, int element);
 Rows block_rows(const Instruction& i, const AscendC::DataCopyParams& p);
@@ -86,9 +87,15 @@ void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, int64_t cou
 // UB -> UB; L1 -> bias table; on 3510 also UB -> L1
 template <typename T, typename U>
 void DataCopy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const DataCopyParams& p, aicore::Where where = {__builtin_LINE()}) {
-    static_assert(std::is_same_v<T, U>, "DataCopy: a copy with conversion (L1 to the bias table) is not in the model");
+    static_assert(std::is_same_v<T, U> || (std::is_same_v<T, float> && std::is_same_v<U, half>),
+                  "DataCopy: the only copy with conversion is half in L1 to float in the bias table");
     auto i = aicore::begin(aicore::copy_across_pipe("DataCopy", dst, src, where), "DataCopy", where);
     aicore::Rows rows = aicore::block_rows(i, p);
+    if constexpr (!std::is_same_v<T, U>) {  // blockLen counts the bias table's blocks (assumed)
+        if (rows.count != 1) aicore::fail(4, i.api, i.line, "blockCount", "one block into the bias table is in the model");
+        aicore::widen_bias(i, dst, src, p.blockLen * (aicore::k2201 ? 16 : 8));
+        return;
+    }
     if (dst.owner && dst.space() == aicore::Space::BT) {  // blockLen counts 64 bytes there on 2201, pairs of 32 on 3510
         if (!aicore::k2201 && p.blockLen % 2) aicore::fail(4, i.api, i.line, "blockLen", "must be even into the bias table");
         if (aicore::k2201) rows.bytes *= 2;

@@ -150,6 +150,28 @@ AICORE_ENGINE void rows_across(const Instruction& i, const View& dst, const View
     end(i, kVectorHead + double(rows.count * rows.bytes) / kOnChipRate);
 }
 
+AICORE_ENGINE void widen_bias(const Instruction& i, const View& dst, const View& src, int64_t elements) {
+    if (dst.space() != Space::BT || src.space() != Space::L1)
+        fail(6, i.api, i.line, dst.name(), "half becomes float on the way from L1 to the bias table, not from %s to %s",
+             kSpaceNames[int(src.space())], kSpaceNames[int(dst.space())]);
+    check_use(i, dst, 0, elements * 4, true, "dst");
+    check_use(i, src, 0, 0, false, "src");
+    check_align(i, dst, 0, 64, "dst");
+    check_align(i, src, 0, 32, "src");
+    Memory& memory = dst.owner->memories[int(Space::BT)];
+    read_local(i, src, 0, elements * 2, "src", false);
+    write(i, *dst.owner, memory, dst.address, elements * 4, dst.name());
+    for (int64_t e = 0; e < elements; ++e) {
+        uint16_t bits;
+        std::memcpy(&bits, src.raw() + e * 2, 2);
+        float value = half_value(bits);
+        std::memcpy(memory.data + dst.address + e * 4, &value, 4);
+        set_valid(memory, dst.address + e * 4, 4, all_valid(src.memory(), src.address + e * 2, 2));
+    }
+    count_moved(Space::L1, Space::BT, elements * 4);
+    end(i, kVectorHead + double(elements * 4) / kOnChipRate);
+}
+
 AICORE_ENGINE void pad_rows(const Instruction& i, const View& dst, const Rows& rows, int64_t left, int64_t right, bool fill,
                             const void* value, int element) {
     check_use(i, dst, 0, 0, true, "dst");

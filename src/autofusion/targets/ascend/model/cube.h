@@ -7,7 +7,7 @@
 // on the way out.
 // Assumed: products of half, bfloat16 and float add up in float along k; ROW_MAJOR Fixpipe takes any nSize (the pages of
 // the documentation differ), NZ a multiple of 16; Mmad with bias needs cmatrixInitVal = false. Not in the model:
-// unitFlag, quantisation with a scale, channel split, int4, copies with conversion into the bias table.
+// unitFlag, quantisation with a scale, channel split, int4, copies of other types than half with conversion into the bias table.
 #ifndef AICORE_CUBE_H
 #define AICORE_CUBE_H
 
