@@ -187,10 +187,11 @@ class Executable:
         """Where storages begin: at a page."""
         return -int(workspace.__array_interface__["data"][0]) % PAGE
 
-    def _storage(self, storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
+    @staticmethod
+    def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
         shape: Any = tuple([int(evaluate(d, sizes)) for d in storage.shape]) if sizes else storage.shape
         if storage.place is Place.RESULT:
             return np.empty(shape, storage.dtype.numpy)
-        start = self._start(workspace) + int(evaluate(storage.offset, sizes))
+        start = Executable._start(workspace) + int(evaluate(storage.offset, sizes))
         count = math.prod(shape) * storage.dtype.size
         return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)

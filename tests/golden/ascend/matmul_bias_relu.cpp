@@ -102,8 +102,10 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
     }
 }
 
-// n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510.
-__aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t n) {
+// n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510; half becomes
+// float.
+template <typename T>
+__aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<T>& from, int64_t n) {
     constexpr int64_t blocks = __NPU_ARCH__ == 2201 ? 1 : 2;
     DataCopy(to, from, DataCopyParams{1, static_cast<uint16_t>((n + 15) / 16 * blocks), 0, 0});
 }

@@ -316,7 +316,8 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
         }
     }
 }""",
-    "ToBiasTable": """// n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510; half becomes float.
+    "ToBiasTable": """// n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510; half becomes
+// float.
 template <typename T>
 __aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<T>& from, int64_t n) {
     constexpr int64_t blocks = __NPU_ARCH__ == 2201 ? 1 : 2;

@@ -90,6 +90,9 @@ def _unit(line: Copy, found: Layout, env: Mapping[str, Dim], chunk: str, steps: 
     rest = substitute(first, {chunk: 0})
     if factor is None or factor <= 0 or not divides(place.lanes, rest, steps):
         return 0
+    around = [coefficient_of(address, a.name) for a in line.axes]  # parts of a chunk that lie beyond its neighbours
+    if any(each is None or (each >= factor and each % place.lanes) for each in around):
+        return 0
     return place.lanes // gcd(place.lanes, factor)
 
 
@@ -142,11 +145,9 @@ def _ring_call(
 
 
 def _kernel_type(units: set[str], phases: int) -> str:
-    """By the units that have work; a barrier between vector cores alone needs a mixed type too."""
-    if units == {CUBE}:
-        return "KERNEL_TYPE_AIC_ONLY" if phases == 1 else "KERNEL_TYPE_MIX_AIC_1_0"
+    """By the units that have work; a barrier needs a mixed type, whose cores can meet."""
     if CUBE in units:
-        return "KERNEL_TYPE_MIX_AIC_1_2"
+        return "KERNEL_TYPE_AIC_ONLY" if units == {CUBE} and phases == 1 else "KERNEL_TYPE_MIX_AIC_1_2"
     return "KERNEL_TYPE_MIX_AIV_1_0" if phases > 1 else "KERNEL_TYPE_AIV_ONLY"
 
 
@@ -195,7 +196,7 @@ def _entry(
     units = {body.unit for call in calls for body in kernels[call.kernel].program.steps[call.step].bodies}
     cores = target.cores if CUBE in units else target.cores * 2  # two vector cores an AI core
     kind = _kernel_type(units, phases)
-    mixed = len(units) > 1
+    mixed = len(units) > 1 or (CUBE in units and phases > 1)  # all cores of a mixed kernel can meet
     with w.block(f'extern "C" __global__ __aicore__ void {entry}({", ".join([*parameters, "Tiling tiling"])})'):
         w.line(f"KERNEL_TASK_TYPE_DEFAULT({kind});")
         w.line("TPipe pipe;")
@@ -212,7 +213,7 @@ def _entry(
         opened = False
         for number, phase in enumerate(launch.body):
             if number:
-                w.line("SyncAll<false>();" if CUBE in units else "SyncAll();")
+                w.line("SyncAll<false>();" if mixed else "SyncAll();")
             for call in phase.body:
                 if opened:
                     w.line("pipe.Reset();")
