@@ -184,12 +184,8 @@ class Space:
                         if self.axes.extent[first] == self.axes.extent[axis]:
                             self.axes.unify(first, axis)
 
-    def resident_bytes(self, name: str) -> int:
-        """On-chip bytes of a node's value with every axis tiled as small as it can be."""
-        return self.tile_bytes(self.placed[name].value)
-
     def tile_bytes(self, tile: Tile) -> int:
-        """The same of any tile."""
+        """On-chip bytes of a tile with every axis cut as small as it can be."""
         size = tile.size * self.axes.resident(tile.axes)
         return size if size > self.least_bytes else self.least_bytes
 

@@ -1,7 +1,7 @@
 """The op table's elementwise primitives as tile instructions in float32: one line each.
 
-float16 and bfloat16 operands arrive converted, and the result is rounded when it is stored. `NATIVE` are instructions
-of the vector unit; the others are composed, the elementary functions from the same formulas as on the CPU.
+float16 and bfloat16 operands arrive converted, and the result is rounded when it is stored. What is no instruction of
+the vector unit is composed of them, the elementary functions by the same formulas as on the CPU.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from autofusion.targets.cpu import vecmath
 from autofusion.targets.cpu.emit import V
 
 Emit = Callable[..., V]
-
-NATIVE = ("add", "sub", "mul", "div", "abs", "neg", "exp", "log", "sqrt", "floor", "ceil", "trunc", "round", "copy")
 
 
 def _op(opcode: str) -> Emit:
@@ -33,7 +31,7 @@ def _extreme(name: str) -> Emit:
     """Max and Min are not promised to keep NaN ("assumed": they drop it), so an unordered operand is put back."""
 
     def emit(e: Tiles, a: V, b: V) -> V:
-        chosen = e._commuting(name, a, b)
+        chosen = e.commuting(name, a, b)
         for operand in (b, a):
             if e.constant_of(operand) is None:
                 chosen = e.select(e.cmp("fcmp ord", operand, operand), chosen, operand)
@@ -42,16 +40,8 @@ def _extreme(name: str) -> Emit:
     return emit
 
 
-def _log(e: Tiles, x: V) -> V:
-    return e.unary("Ln", x)
-
-
 def _math(name: str) -> Emit:
     return lambda e, *x: vecmath.FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
-
-
-def _log2(e: Tiles, x: V) -> V:
-    return _math("log2")(e, x)
 
 
 FLOATS: dict[str, Emit] = {
@@ -79,10 +69,10 @@ FLOATS: dict[str, Emit] = {
     "trunc": _call("trunc"),
     "round": _call("rint"),
     "exp": lambda e, x: e.unary("Exp", x),
-    "log": _log,
+    "log": lambda e, x: e.unary("Ln", x),
     "exp2": _math("exp2"),
     "expm1": _math("expm1"),
-    "log2": _log2,
+    "log2": _math("log2"),
     "log1p": _math("log1p"),
     "tanh": _math("tanh"),
     "sigmoid": _math("sigmoid"),
@@ -118,9 +108,9 @@ INTEGERS: dict[str, Emit] = {
     "add": _op("add"),
     "sub": _op("sub"),
     "mul": _op("mul"),
-    "maximum": lambda e, a, b: e._commuting("Max", a, b),
-    "minimum": lambda e, a, b: e._commuting("Min", a, b),
-    "neg": lambda e, x: e._scalar("Muls", x, -1),
+    "maximum": lambda e, a, b: e.commuting("Max", a, b),
+    "minimum": lambda e, a, b: e.commuting("Min", a, b),
+    "neg": lambda e, x: e.by_scalar("Muls", x, -1),
     "bitwise_and": _op("and"),
     "bitwise_or": _op("or"),
     "bitwise_xor": _op("xor"),

@@ -11,7 +11,6 @@ from autofusion import dims, text
 from autofusion.dims import Dim, substitute
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
-from autofusion.target import GM
 from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
@@ -113,13 +112,12 @@ class _Class:
         self.needs = Needs()
         self.cube = CubeBudget()
         self.w = Writer()
-        onchip = [b.name for b in self.program.buffers.values() if b.space != GM]
         self.checks = checks(self.program)
         loaded = {name for block in self.layout.blocks.values() for name in block.loads}
         stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
         self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
         tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols))
-        self.vector = Vector(self.w, self.layout.places, onchip, self.needs, self.checks, tiles)
+        self.vector = Vector(self.w, self.layout.places, self.needs, self.checks, tiles)
         self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
         for tensor in self.tensors:
             if tensor.dtype not in ELEMENTS:

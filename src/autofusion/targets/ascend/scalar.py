@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autofusion import dims
-from autofusion.dims import Expr, substitute
+from autofusion.dims import Expr
 from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Fold, Gather, Literal, Operand, Scan
@@ -71,7 +71,7 @@ FLOATING = {
 }
 
 
-def as_float(dtype: DType, element: str) -> str:
+def as_float(element: str) -> str:
     """An element as a C++ `float`."""
     return f"ToFloat({element})"
 
@@ -86,7 +86,7 @@ def read(places: Any, operand: Operand) -> str:
     element = f"{place.name}.GetValue({cxx(place.address(operand.index))})"
     if place.dtype is DType.BOOL:
         return f"({element} != 0)"
-    return as_float(place.dtype, element) if place.dtype.is_reduced else element
+    return as_float(element) if place.dtype.is_reduced else element
 
 
 def constant(dtype: DType, value: Any) -> str:
@@ -134,7 +134,7 @@ def assign(places: Any, target: Access, dtype: DType, op: str, operands: Sequenc
     return write(places, target, compute(dtype, op, types, [read(places, o) for o in operands]))
 
 
-def fold(places: Any, line: Fold, place: Any) -> list[str]:
+def fold(places: Any, line: Fold) -> list[str]:
     """A state in a scalar, over all folded axes."""
     row = FOLDS[line.fold]
     before = (
@@ -186,7 +186,7 @@ def gather(places: Any, line: Gather, check: int) -> list[str]:
     if place.dtype is DType.BOOL:
         element = f"({element} != 0)"
     elif place.dtype.is_reduced:
-        element = as_float(place.dtype, element)
+        element = as_float(element)
     position = read(places, line.position)
     return [
         "{",
@@ -195,6 +195,3 @@ def gather(places: Any, line: Gather, check: int) -> list[str]:
         f"    {write(places, line.target, element)}",
         "}",
     ]
-
-
-__all__ = ["substitute"]

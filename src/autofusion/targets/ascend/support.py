@@ -256,4 +256,4 @@ def _fold(name: str, source: DType, dtype: DType, kind: Kind) -> Way:
 
 
 def _vector(places: Mapping[str, Place]) -> Vector:
-    return Vector(Writer(), places, tuple(places), Needs())
+    return Vector(Writer(), places, Needs())

@@ -98,35 +98,35 @@ class Tiles:
     def op(self, opcode: str, a: V, b: V | None = None) -> V:
         if b is None:
             assert opcode == "fneg", opcode
-            return self._scalar("Muls", a, -1.0)
+            return self.by_scalar("Muls", a, -1.0)
         if a.type == MASK:
             return self._masks(opcode, a, b)
         return getattr(self, f"_{opcode}")(a, b)  # type: ignore[no-any-return]
 
-    def _scalar(self, name: str, a: V, constant: float | int) -> V:
+    def by_scalar(self, name: str, a: V, constant: float | int) -> V:
         return self.emit(a.type, f"{name}({{d}}, {{0}}, {number(constant, a.type)}, {COUNT})", self.settled(a))
 
     def _binary(self, name: str, a: V, b: V) -> V:
         return self.emit(a.type, f"{name}({{d}}, {{0}}, {{1}}, {COUNT})", self.settled(a), self.settled(b))
 
-    def _commuting(self, name: str, a: V, b: V) -> V:
+    def commuting(self, name: str, a: V, b: V) -> V:
         for constant, other in ((self.constant_of(b), a), (self.constant_of(a), b)):
             if constant is not None:
-                return self._scalar(f"{name}s", other, constant)
+                return self.by_scalar(f"{name}s", other, constant)
         return self._binary(name, a, b)
 
     def _fadd(self, a: V, b: V) -> V:
-        return self._commuting("Add", a, b)
+        return self.commuting("Add", a, b)
 
     def _fmul(self, a: V, b: V) -> V:
-        return self._commuting("Mul", a, b)
+        return self.commuting("Mul", a, b)
 
     def _fsub(self, a: V, b: V) -> V:
         right, left = self.constant_of(b), self.constant_of(a)
         if right is not None:
-            return self._scalar("Adds", a, -right)
+            return self.by_scalar("Adds", a, -right)
         if left is not None:
-            return self._scalar("Adds", self._scalar("Muls", b, -1.0), left)
+            return self.by_scalar("Adds", self.by_scalar("Muls", b, -1.0), left)
         return self._binary("Sub", a, b)
 
     def _fdiv(self, a: V, b: V) -> V:
@@ -137,7 +137,7 @@ class Tiles:
     def _sub(self, a: V, b: V) -> V:
         right = self.constant_of(b)
         if right is not None:
-            return self._scalar("Adds", a, -int(right))
+            return self.by_scalar("Adds", a, -int(right))
         return self._binary("Sub", a, b)
 
     def _and(self, a: V, b: V) -> V:
@@ -259,7 +259,7 @@ class Tiles:
             "ceil": lambda a: self.rounded(a, "CEIL"),
             "trunc": lambda a: self.rounded(a, "TRUNC"),
             "rint": lambda a: self.rounded(a, "RINT"),
-            "smin": lambda a, b: self._commuting("Min", a, b),
+            "smin": lambda a, b: self.commuting("Min", a, b),
         }
         if intrinsic not in functions:
             raise TargetError(f"no tile instruction for {intrinsic}")

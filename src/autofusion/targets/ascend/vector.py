@@ -27,13 +27,7 @@ from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, numb
 from autofusion.targets.cpu.emit import V
 
 CHUNK = 1024  # elements of a temporary
-ELEMENTS = {
-    DType.BOOL: "uint8_t",
-    DType.FLOAT16: "half",
-    DType.BFLOAT16: "bfloat16_t",
-    DType.FLOAT32: "float",
-    **{t: f"{t.value}_t" for t in DType if t.is_integer},
-}
+ELEMENTS = scalar.STORED
 COMPUTED = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)  # what float32 tiles stand for
 UNIT = "e"  # the axis within a block of equal elements
 
@@ -87,14 +81,12 @@ class Vector:
         self,
         writer: Writer,
         places: Mapping[str, Place],
-        onchip: Sequence[str],
         needs: Needs,
         checks: Sequence[str] = (),
         tiling: Tiling | None = None,
     ) -> None:
         self.w = writer
         self.places = places
-        self.onchip = frozenset(onchip)
         self.needs = needs
         self.checks = list(checks)
         tiling = tiling or Tiling()
@@ -437,7 +429,7 @@ class Vector:
             return tiles.emit(FLOAT, f"Duplicate({{d}}, {element}, whole)")
         if place.dtype is DType.INT32:
             return tiles.emit(INT, f"Duplicate({{d}}, {element}, whole)")
-        wide = tiles.emit(FLOAT, f"Duplicate({{d}}, {scalar.as_float(place.dtype, element)}, whole)")
+        wide = tiles.emit(FLOAT, f"Duplicate({{d}}, {scalar.as_float(element)}, whole)")
         return tiles.cmp("fcmp une", wide, tiles.const(FLOAT, 0.0)) if place.dtype is DType.BOOL else wide
 
     def _gathered(self, tiles: Tiles, place: Place, address: Dim, along: Axis, offset: str) -> V:
@@ -504,16 +496,13 @@ class Vector:
 
     # -- folds -------------------------------------------------------------------------------------------------------
     def _fold(self, line: Fold) -> None:
-        target, operand = line.target, line.operand
-        kept = self._vector_axis(target, line.axes)
-        place = self.places[target.name]
+        kept = self._vector_axis(line.target, line.axes)
         if kept is not None and kept.name != UNIT and self._tiled_fold(line):
             self._fold_rows(line)
         elif self._whole_rows(line):
             self._fold_along(line)
         else:
-            self._by_element(line.axes, scalar.fold(self, line, place))
-        assert operand is line.operand
+            self._by_element(line.axes, scalar.fold(self, line))
 
     def _tiled_fold(self, line: Fold) -> bool:
         """Whether rows can be folded into a row by an instruction each."""
@@ -557,8 +546,7 @@ class Vector:
         place, goal = self.places[line.operand.name], self.places[line.target.name]
         row = f"{place.name}[{cxx(substitute(place.address(line.operand.index), {along.name: 0}))}]"
         result = cxx(goal.address(line.target.index))
-        bound = place.elements
-        self.needs.reduce = max(self.needs.reduce, bound)
+        self.needs.reduce = max(self.needs.reduce, place.elements)
         others = [a for a in line.reduced if a is not along]
         identity = {"sum": "0.0f", "max": "-INFINITE", "min": "INFINITE"}[line.fold]
         function = {"sum": "SumOfRow", "max": "GreatestOfRow", "min": "LeastOfRow"}[line.fold]
@@ -566,7 +554,7 @@ class Vector:
         if not others and not line.accumulate:
             with self._loops(line.axes):
                 value = f"{function}({row}, reduction, {cxx(along.extent)})"
-                self._settle(goal, result, value, along.extent, identity)
+                self._settle(goal, result, value)
             return
         with self._loops(line.axes):
             before = f"{goal.name}.GetValue({result})" if line.accumulate else identity
@@ -574,9 +562,9 @@ class Vector:
                 self.w.line(f"float state = {before};")
                 with self._loops(others):
                     self.w.line(f"state = {merge.format(f'{function}({row}, reduction, {cxx(along.extent)})')};")
-                self._settle(goal, result, "state", 1, identity)
+                self._settle(goal, result, "state")
 
-    def _settle(self, goal: Place, address: str, value: str, extent: Dim, identity: str) -> None:
+    def _settle(self, goal: Place, address: str, value: str) -> None:
         if goal.spread:
             self.w.line(f"Duplicate({goal.name}[{address}], {value}, {goal.lanes});")
         else:
