@@ -6,8 +6,9 @@ setup(
     ext_modules=[
         Extension(
             "autofusion.runtime._native",
-            sources=["src/autofusion/runtime/native.c"],
-            extra_compile_args=["-O2", "-std=c11", "-pthread"],
+            sources=[f"src/autofusion/runtime/{name}.c" for name in ("native", "blocks", "call")],
+            depends=["src/autofusion/runtime/native.h", "src/autofusion/runtime/dlpack.h"],
+            extra_compile_args=["-O2", "-fvisibility=hidden", "-std=c11", "-pthread"],
             extra_link_args=["-pthread"],
             optional=True,
         )

@@ -333,7 +333,10 @@ class _Drawing:
             second = self.beside(first, self.pick(DType))
             return self.F.where(first, second, second if not _fits(first, second) else self.beside(second))
         attrs = self.pick(attributes_of(row))
-        others = [self.beside(first) for _ in range(int(row.arity) - 1)]  # type: ignore[call-overload]
+        others: list[Value] = []
+        for _ in range(int(row.arity) - 1):  # type: ignore[call-overload]
+            other = self.beside(first)
+            others.append(other if all(_broadcasts(other.shape, o.shape) for o in others) else others[0])
         return self.F.emit(row.name, [first, *others], attrs)
 
     def reduce(self) -> Value:

@@ -635,7 +635,7 @@ def test_a_phase_that_changes_while_it_is_read() -> None:
 
 
 def test_the_fallback_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_native", lambda: None)
+    monkeypatch.setattr(pool, "native", lambda: None)
     pool._warn_slow.cache_clear()
     seen = np.zeros(4, np.int64)
     with pytest.warns(SlowRuntimeWarning, match="build_ext"), warnings.catch_warnings():

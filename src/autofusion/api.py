@@ -23,7 +23,7 @@ from autofusion.jit.explain import Explanation, explain
 from autofusion.jit.pipeline import Compilation, Numerics, Options
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.library import LIBRARY, LibraryKernel
-from autofusion.runtime import pool
+from autofusion.runtime import binding, pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import plan as plans
 from autofusion.target import Target
@@ -53,17 +53,25 @@ def find_target(name: str | Target) -> Target:
 class Compiled:
     """A compiled graph. Call it with arrays in the order of the graph's inputs.
 
-    Arguments may be NumPy arrays or anything with `__dlpack__`; results are NumPy arrays of their own. A graph with one
-    output gives an array, one with several a tuple.
+    Arguments may be NumPy arrays or anything with `__dlpack__`; results are of the first argument's kind where its
+    library has DLPack's exchange table (PyTorch), else NumPy arrays. A graph with one output gives an array, one with
+    several a tuple.
     """
 
     graph: Graph
     executable: Executable
     compilation: Compilation | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        self._direct = self.executable.direct
+
     def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
         """Run. `threads`: workers of this call. Raises ArgumentError, IndexOutOfRange."""
-        outputs = self.run(arguments, threads)
+        if self._direct is not None and threads is None:
+            result = self._direct(*arguments)
+            if result is not None:
+                return result
+        outputs = [binding.like(arguments[0], each) if arguments else each for each in self.run(arguments, threads)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, arguments: Sequence[Any], threads: int | None = None) -> list[Array]:
@@ -183,22 +191,27 @@ def compile_graph(
     fuse: bool = True,
     progress: pipeline.Progress | None = None,
 ) -> Compiled:
-    """Compile a graph for this machine's CPU, or for an Ascend chip: its kernels run on a device where there is one,
-    else on the AI Core model, which needs a C++17 compiler. Raises TargetError for a target that cannot run here."""
+    """Compile a graph for this machine's CPU or a level of it (`cpu:avx2`), or for an Ascend chip: its kernels run on
+    a device where there is one, else on the AI Core model, which needs a C++17 compiler.
+
+    Raises TargetError for a target that cannot run here.
+    """
     chosen = runnable(target)
     if chosen.family == "ascend":
         lowered = ascend.lower(graph, chosen, _options(numerics, fuse), progress)
         return Compiled(lowered.graph, ascend.load(lowered), lowered)
-    compilation = pipeline.compile_graph(graph, chosen, _options(numerics, fuse), progress)
+    options = _options(numerics, fuse)
+    options.cpu = "host" if chosen == find_target("cpu") else _cpu_name(chosen)
+    compilation = pipeline.compile_graph(graph, chosen, options, progress)
     return Compiled(compilation.graph, pipeline.load(compilation), compilation)
 
 
 def runnable(target: str | Target) -> Target:
-    """The target, where it is this machine's CPU or has a model. Raises TargetError."""
+    """The target, where this machine's CPU runs its code or it has a model. Raises TargetError."""
     chosen = find_target(target)
     if chosen.family == "ascend":
         return chosen
-    if chosen.family != "cpu" or chosen.name != find_target("cpu").name:
+    if chosen != find_target("cpu") and not host.runs(host.named(_cpu_name(chosen))):
         raise TargetError(f"target {chosen.name} cannot run on this machine; its stages can be emitted")
     return chosen
 
@@ -269,9 +282,9 @@ def load(path: str | Path) -> Compiled:
             manifest = json.loads(archive.read("manifest.json"))
             if manifest.get("format") != FORMAT:
                 raise FormatError(f"{path}: format {manifest.get('format')}, expected {FORMAT}")
-            here = host.identity(host.host())
-            if manifest["machine"] != here:
-                raise TargetError(f"{path}: compiled for {manifest['machine']}, this machine is {here}")
+            here = host.host()
+            if manifest["machine"] not in {host.identity(m) for m in (here, *host.levels()) if host.runs(m)}:
+                raise TargetError(f"{path}: compiled for {manifest['machine']}, this machine is {host.identity(here)}")
             data = {d: _from_npy(archive.read(f"constants/{d}.npy")) for d in set(manifest["constants"].values())}
             graph = graph_ir.parse(archive.read("graph.txt").decode(), data)
             plan = plans.parse(archive.read("plan.txt").decode())

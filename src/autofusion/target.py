@@ -69,7 +69,8 @@ class Target:
     """A machine.
 
     `lane_bytes`: width of one vector operation. `near_bytes`: what a core reads again at no cost (a first-level
-    cache). `group_limit`: operators a group may hold (keeps the walk linear). `bandwidth`: bytes per microsecond
+    cache). `panel_bytes`: a row of the panels that constant columns of a contraction are read in; 0 for none.
+    `group_limit`: operators a group may hold (keeps the walk linear). `bandwidth`: bytes per microsecond
     between GM and the chip, one core. `rate`: elementwise operations per microsecond, one core. `contract_rate`:
     multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds. `dtypes`: element types that
     storage may have. `computes`: the elementwise primitives that it has; None for all.
@@ -81,6 +82,7 @@ class Target:
     features: tuple[str, ...] = ()
     lane_bytes: int = 32
     near_bytes: int = 32 * 1024
+    panel_bytes: int = 0
     group_limit: int = 256
     bandwidth: float = 20_000.0
     rate: float = 10_000.0
@@ -165,6 +167,7 @@ def cpu(
         cores,
         features,
         lane_bytes=lane_bytes,
+        panel_bytes=2 * lane_bytes,
         bandwidth=12_000.0,
         rate=lane_bytes / 4 * 1_200.0,
         contract_rate=lane_bytes / 4 * 3_000.0,

@@ -10,6 +10,7 @@ from autofusion.cli import command, terminal
 from autofusion.cli.command import Arguments, Command
 from autofusion.runtime import acl, aicore
 from autofusion.target import Target
+from autofusion.targets.cpu import host
 
 NAMES = ("cpu", "cpu:sse2", "cpu:avx2", "cpu:avx512", "cpu:aarch64:neoverse-v1", "ascend910b", "ascend950")
 
@@ -53,7 +54,11 @@ def run(arguments: Arguments) -> int:
 def as_json(name: str, target: Target) -> dict[str, Any]:
     """A target as data. `does`: runs, is modelled (its code runs on the AI Core model), or emits code that is not run
     here."""
-    does = "runs" if name == "cpu" else "emits"
+    does = "runs"
+    if target.family == "cpu" and not host.runs(
+        host.named(target.name.removeprefix("cpu:") if name != "cpu" else "host")
+    ):
+        does = "emits"
     if target.family == "ascend":
         does = "runs" if acl.unavailable() is None else "modelled" if aicore.unavailable() is None else "emits"
     return {

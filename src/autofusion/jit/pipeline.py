@@ -167,7 +167,7 @@ class _Compiler:
             self.dump.write("source", str(self.source))
         _check_world(self.source)
         with self.clock.stage("passes"):
-            graph = passes.run(self.source)
+            graph = passes.lay_out(passes.run(self.source), self.target)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
         self.graph, self.forms = graph, Forms(graph, self.options.hosted)
         self.symbols = tuple(canonical_symbols(graph).values())

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from autofusion.errors import VerifyError
 from autofusion.graph.ir import Graph, verify
-from autofusion.passes import canonicalise, cse, dce, decompose, fold_constants, materialise_outputs
+from autofusion.passes import assign_layouts, canonicalise, cse, dce, decompose, fold_constants, materialise_outputs
+from autofusion.target import Target
 
 
 class Pass(NamedTuple):
@@ -27,6 +28,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("materialise_outputs", materialise_outputs.run, "after all that makes outputs one value or takes copies away"),
     Pass("dce", dce.run, "last: the others leave what nobody reads any more"),
 )
+
 
 Observer = Callable[[str, Graph, float], None]
 
@@ -47,6 +49,15 @@ def run(graph: Graph, observe: Observer | None = None) -> Graph:
         if observe is not None:
             observe(step.name, graph, seconds)
     return graph
+
+
+def lay_out(graph: Graph, target: Target) -> Graph:
+    """The graph with its constants as the target reads them best; after `run`, which would fold them back."""
+    laid = assign_layouts.run(graph, target.panel_bytes)
+    if laid is not graph:
+        laid = dce.run(laid)
+        _verify_after("assign_layouts", laid)
+    return laid
 
 
 def _verify_after(name: str, graph: Graph) -> None:

@@ -167,6 +167,8 @@ class AscendExecutable(Executable):
     device. `why`: why there is no device, where this is not one.
     """
 
+    direct = None
+
     def __init__(
         self, plan: Plan, graph: Graph, sources: Sequence[Source], machine: Machine, why: str | None = None
     ) -> None:
@@ -204,7 +206,7 @@ class AscendExecutable(Executable):
             if report is not None:
                 reports.append(report)
             with self._lock:
-                self.counts.launches += 1
+                self._slow.launches += 1
         self.reports = reports
 
     def _launch(

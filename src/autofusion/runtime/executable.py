@@ -6,17 +6,18 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from autofusion import dtypes
 from autofusion.dims import evaluate
-from autofusion.dtypes import Array
+from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, IndexOutOfRange
 from autofusion.graph.evaluate import bind_symbols, run_node
 from autofusion.graph.ir import Graph
-from autofusion.runtime import pool
+from autofusion.runtime import binding, pool
 from autofusion.superkernel.plan import HostCall, Launch, Place, Plan, Storage
 
 PAGE = 4096
@@ -56,7 +57,7 @@ class Executable:
         self.graph = graph
         self.functions = dict(functions)
         self.workers = workers
-        self.counts = Counts()
+        self._slow = Counts()  # of the calls that went through Python
         self.slots = {name: number for number, name in enumerate(plan.storages)}
         self.inputs = graph.inputs
         self._constants = {c.value.name: graph.data[c.digest] for c in graph.constants}
@@ -67,6 +68,25 @@ class Executable:
         self._made = [s for s in plan.storages.values() if s.place in (Place.RESULT, Place.WORKSPACE)]
         self._shapes = None if plan.symbols else [v.shape for v in self.inputs]  # known before any call
         self._bound: dict[Any, Bound] = {}
+
+    @cached_property
+    def direct(self) -> Any:
+        """The call for arguments of just the compiled shapes, in native code; None where there is none."""
+        if self.plan.symbols or len(self.plan.segments) != 1 or not self.plan.launches:
+            return None
+        bound = self._bind(0, self.plan.launches[0], {})
+        owner = (self.functions, bound)
+        checks = self._checks
+        return binding.bind(
+            self.plan, self.graph, bound.native.native, bound.chunks, self.slots, checks, self.workers, owner
+        )
+
+    @property
+    def counts(self) -> Counts:
+        """What ran so far."""
+        made = self.__dict__.get("direct")
+        direct, slow = made.calls if made is not None else 0, self._slow
+        return Counts(slow.calls + direct, slow.launches + direct, slow.fallbacks)
 
     # -- the table that the native runtime walks ---------------------------------------------------------------------
     def _bind(self, number: int, launch: Launch, sizes: Mapping[str, int]) -> Bound:
@@ -120,7 +140,7 @@ class Executable:
         for write in self.plan.writes:
             np.copyto(given[write.argument], values[write.storage])
         with self._lock:
-            self.counts.calls += 1
+            self._slow.calls += 1
         return [values[output.name] for output in self.graph.outputs]
 
     def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int, workspace: Array) -> None:
@@ -136,7 +156,7 @@ class Executable:
             number += 1
             failed = bound.native.launch(pointers, symbols, bound.chunks, workers)
             with self._lock:
-                self.counts.launches += 1
+                self._slow.launches += 1
             if failed is not None:
                 operator = self.plan.checks[failed[0]]
                 raise IndexOutOfRange(f"{operator}: index at position {failed[1]} is out of range")
@@ -145,7 +165,7 @@ class Executable:
         node = self._nodes[call.operator]
         values[call.output][...] = run_node(node, [self._value(name, values, sizes) for name in node.inputs], sizes)
         with self._lock:
-            self.counts.fallbacks += 1
+            self._slow.fallbacks += 1
 
     def _value(self, name: str, values: Mapping[str, Array], sizes: Mapping[str, int]) -> Array:
         """A stored value, or a view or source made of stored ones."""
@@ -180,7 +200,7 @@ class Executable:
                 if spare.size >= size + PAGE:
                     return self._spare.pop(position)
             self._spare.clear()
-        return np.empty(size + PAGE, np.uint8)
+        return binding.empty((size + PAGE,), DType.UINT8)
 
     @staticmethod
     def _start(workspace: Array) -> int:
@@ -191,7 +211,7 @@ class Executable:
     def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
         shape: Any = tuple([int(evaluate(d, sizes)) for d in storage.shape]) if sizes else storage.shape
         if storage.place is Place.RESULT:
-            return np.empty(shape, storage.dtype.numpy)
+            return binding.empty(shape, storage.dtype)
         start = Executable._start(workspace) + int(evaluate(storage.offset, sizes))
         count = math.prod(shape) * storage.dtype.size
         return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)

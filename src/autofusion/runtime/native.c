@@ -9,20 +9,13 @@
  * chunks that it claimed and has not reported as finished, and the caller changes the phase only when every chunk is
  * finished. A claim is a compare-and-swap on the share as it is now, so it cannot hand out a chunk of the past.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "native.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -819,19 +812,28 @@ static bool fill(const Plan *plan, const uint64_t *pointers, const int64_t *chun
     return true;
 }
 
-/* Validates the arrays against the plan and runs; false with an exception set where it did not. */
-static bool launch_arrays(const Plan *plan, Py_buffer views[3], size_t workers, int64_t status[2])
+bool af_is_plan(PyObject *module, PyObject *object)
 {
-    if (!check_length(&views[0], "pointers", plan->least_pointers) ||
-        !check_length(&views[2], "chunks", plan->least_chunks))
-        return false;
+    return PyObject_TypeCheck(object, ((State *)PyModule_GetState(module))->plan_type);
+}
+
+void af_plan_needs(PyObject *plan, size_t *pointers, size_t *chunks)
+{
+    *pointers = ((Plan *)plan)->least_pointers;
+    *chunks = ((Plan *)plan)->least_chunks;
+}
+
+bool af_run_plan(PyObject *object, const uint64_t *pointers, const int64_t *symbols, const int64_t *chunks,
+                 size_t workers, int64_t status[2])
+{
+    const Plan *plan = (const Plan *)object;
     Caller *caller = take_caller();
     if (caller == NULL) {
         PyErr_NoMemory();
         return false;
     }
-    Launch launch = {.plan = plan, .symbols = views[1].buf, .workers = workers};
-    bool fine = lay_out(plan, caller, &launch) && fill(plan, views[0].buf, views[2].buf, &launch);
+    Launch launch = {.plan = plan, .symbols = symbols, .workers = workers < MAX_WORKERS ? workers : MAX_WORKERS};
+    bool fine = lay_out(plan, caller, &launch) && fill(plan, pointers, chunks, &launch);
     if (fine) {
         Py_BEGIN_ALLOW_THREADS
         run_launch(&launch, &caller->lane);
@@ -841,6 +843,15 @@ static bool launch_arrays(const Plan *plan, Py_buffer views[3], size_t workers, 
     }
     give_back_caller(caller);
     return fine;
+}
+
+/* Validates the arrays against the plan and runs; false with an exception set where it did not. */
+static bool launch_arrays(PyObject *object, Py_buffer views[3], size_t workers, int64_t status[2])
+{
+    const Plan *plan = (const Plan *)object;
+    return check_length(&views[0], "pointers", plan->least_pointers) &&
+           check_length(&views[2], "chunks", plan->least_chunks) &&
+           af_run_plan(object, views[0].buf, views[1].buf, views[2].buf, workers, status);
 }
 
 PyDoc_STRVAR(launch_doc,
@@ -868,8 +879,7 @@ static PyObject *launch(PyObject *module, PyObject *const *args, Py_ssize_t coun
                 read_array(args[2], "symbols", "int64", "lq", &views[1]) && ++open &&
                 read_array(args[3], "chunks", "int64", "lq", &views[2]) && ++open;
     int64_t status[2] = {0, 0};
-    fine = fine && launch_arrays((const Plan *)args[0], views, workers < MAX_WORKERS ? (size_t)workers : MAX_WORKERS,
-                                 status);
+    fine = fine && launch_arrays(args[0], views, (size_t)workers, status);
     while (open > 0)
         PyBuffer_Release(&views[--open]);
     if (!fine)
@@ -931,7 +941,8 @@ static int module_exec(PyObject *module)
     state->plan_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_spec, NULL);
     if (state->plan_type == NULL || PyModule_AddType(module, state->plan_type) != 0)
         return -1;
-    if (PyModule_AddIntConstant(module, "MAX_WORKERS", MAX_WORKERS) != 0)
+    if (PyModule_AddIntConstant(module, "MAX_WORKERS", MAX_WORKERS) != 0 || af_add_blocks(module) != 0 ||
+        af_add_calls(module) != 0)
         return -1;
     if (!handles_fork && pthread_atfork(NULL, NULL, forget_pool) != 0) {
         PyErr_NoMemory();

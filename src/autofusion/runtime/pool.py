@@ -58,10 +58,15 @@ class _Native(Protocol):
     def launch(self, plan: object, pointers: Any, symbols: Any, chunks: Any, workers: int, /) -> Status: ...
     def shutdown(self) -> None: ...
     def pool_size(self) -> int: ...
+    def take_block(self, size: int, /) -> Any: ...
+    def free_blocks(self) -> int: ...
+    def create_call(self, *parts: Any) -> Any: ...
+    def as_tensor(self, example: Any, array: Any, tensor: tuple[Any, ...], /) -> Any: ...
 
 
 @functools.cache
-def _native() -> _Native | None:
+def native() -> _Native | None:
+    """The extension module; None where it was not built."""
     try:
         module = cast(_Native, importlib.import_module("autofusion.runtime._native"))
     except ImportError:
@@ -72,37 +77,42 @@ def _native() -> _Native | None:
 
 def native_available() -> bool:
     """Whether the native runtime was built for this Python."""
-    return _native() is not None
+    return native() is not None
 
 
 def pool_size() -> int:
     """How many worker threads are resident; the callers of launches do not count."""
-    native = _native()
-    return native.pool_size() if native else 0
+    module = native()
+    return module.pool_size() if module else 0
 
 
 def shutdown() -> None:
     """Stops and joins the resident workers, after the launch in progress; a later launch creates new ones."""
-    native = _native()
-    if native:
-        native.shutdown()
+    module = native()
+    if module:
+        module.shutdown()
 
 
 class Plan:
     """A SuperKernel plan: phases in sequence, the tasks of a phase side by side. Immutable.
 
-    `native=False` runs it through ctypes even where the native runtime is there. Raises TypeError or ValueError,
+    `use_native=False` runs it through ctypes even where the native runtime is there. Raises TypeError or ValueError,
     naming the phase, the task and the field, where a task is not what `Task` says.
     """
 
     __slots__ = ("_implementation", "phases")
 
-    def __init__(self, phases: tuple[tuple[Task, ...], ...], native: bool = True) -> None:
+    def __init__(self, phases: tuple[tuple[Task, ...], ...], use_native: bool = True) -> None:
         self.phases = phases
-        module = _native() if native else None
-        if native and module is None:
+        module = native() if use_native else None
+        if use_native and module is None:
             _warn_slow()
         self._implementation = _NativePlan(module, phases) if module else _SlowPlan(phases)
+
+    @property
+    def native(self) -> Any:
+        """The native runtime's plan; None without it."""
+        return self._implementation.plan if isinstance(self._implementation, _NativePlan) else None
 
     def launch(
         self, pointers: NDArray[np.uint64], symbols: NDArray[np.int64], chunks: NDArray[np.int64], workers: int
@@ -118,14 +128,14 @@ class Plan:
 
 
 class _NativePlan:
-    __slots__ = ("_launch", "_plan")
+    __slots__ = ("_launch", "plan")
 
     def __init__(self, native: _Native, phases: tuple[tuple[Task, ...], ...]) -> None:
         self._launch = native.launch
-        self._plan = native.create_plan([[_fields(task) for task in phase] for phase in phases])
+        self.plan = native.create_plan([[_fields(task) for task in phase] for phase in phases])
 
     def launch(self, pointers: Any, symbols: Any, chunks: Any, workers: int) -> Status:
-        return self._launch(self._plan, pointers, symbols, chunks, workers)
+        return self._launch(self.plan, pointers, symbols, chunks, workers)
 
 
 def _fields(task: Task) -> tuple[int, tuple[int, ...], int, int]:

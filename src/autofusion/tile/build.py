@@ -786,11 +786,12 @@ def _shifted(index: Dim, offsets: Mapping[str, _Offset]) -> Dim:
     if not isinstance(plain, Expr) or not _divided(plain, offsets):
         return plain
     periods = {n: lcm(o.step, *_divisors(index, n)) for n, o in offsets.items()}
-    counted: dict[str, Dim] = {n: sym(f"{n}_q") * period + sym(f"{n}_r") + sym(n) for n, period in periods.items()}
+    counted: dict[str, Dim] = {n: sym(f"{n}_q") * period + sym(n) for n, period in periods.items()}
+    counted |= {n: dims.add(counted[n], sym(f"{n}_r")) for n, o in offsets.items() if periods[n] != o.step}
     bounds = {n: o.bound for n, o in offsets.items()}
     bounds |= {f"{n}_r": periods[n] - o.step + 1 for n, o in offsets.items()}
     clean = substitute(index, counted, bounds)
-    if _divided(clean, offsets):
+    if not _divided_alone(clean, offsets):
         return plain
     back = {f"{n}_q": dims.floordiv(o.start, periods[n]) for n, o in offsets.items()}
     return substitute(clean, back | {f"{n}_r": dims.modulo(o.start, periods[n]) for n, o in offsets.items()})
@@ -813,6 +814,17 @@ def _divided(dim: Dim, axes: Collection[str]) -> bool:
         for atoms, _ in dims.terms_of(dim)
         for atom in atoms
     )
+
+
+def _divided_alone(dim: Dim, axes: Collection[str]) -> bool:
+    """Whether the axes stand inside divisions with nothing else, if at all: no offset is left there."""
+    inside = [
+        symbols(dims.alone(atom))
+        for atoms, _ in dims.terms_of(dim)
+        for atom in atoms
+        if isinstance(atom, dims.Compound)
+    ]
+    return all(found.isdisjoint(axes) or len(found) == 1 for found in inside)
 
 
 def _within(size: int, axis: Axis) -> int:

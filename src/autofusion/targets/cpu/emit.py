@@ -191,6 +191,10 @@ class Emitter:
     def store(self, value: V, pointer: V, align: int, nontemporal: bool = False) -> None:
         self.line(f"store {value}, {pointer}, align {align}" + (", !nontemporal !{i32 1}" if nontemporal else ""))
 
+    def prefetch(self, pointer: V) -> None:
+        """Ask for the cache line of an address that will be read; any address is allowed."""
+        self.call("prefetch", "void", pointer, V("i32", "0"), V("i32", "3"), V("i32", "1"), overload=("ptr",))
+
     def slot(self, type_: str) -> V:
         """A stack cell in the entry block; `load` and `store` it. LLVM promotes it to a register."""
         name = self.fresh("s")

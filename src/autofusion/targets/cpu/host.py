@@ -90,6 +90,20 @@ def named(text: str) -> Machine:
     return Machine(triple, name, features)
 
 
+def levels() -> tuple[Machine, ...]:
+    """The levels of x86-64 that have names."""
+    return tuple(_NAMED.values())
+
+
+def runs(machine: Machine) -> bool:
+    """Whether this machine runs the code: it is this one, or a level of its architecture that it has."""
+    here = host()
+    if machine == here:
+        return True
+    level = machine in levels() and here.triple.startswith("x86_64")
+    return level and set(machine.features.split(",")) <= set(here.features.split(","))
+
+
 def _features_of(name: str) -> str:
     """The vector features of a named x86-64 CPU, by its level."""
     wide = (

@@ -33,7 +33,7 @@ from autofusion.kernel.ir import (
 from autofusion.ops.structure import strides_of
 from autofusion.placement import Span, first_fit
 from autofusion.target import GM, Target
-from autofusion.targets.cpu import contraction, loops
+from autofusion.targets.cpu import contraction, gemm, loops
 from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module, V, lanes_of
@@ -111,8 +111,10 @@ class _Function:
         self.resident = self._crossing(planned)
         self.offsets, scratch = self._allocate(planned)
         self.packing = scratch
-        if any(isinstance(s, Contract) for each in _clusters(planned) for s in each.statements):
-            scratch = dims.add(scratch, contraction.packing_bytes(self.target))
+        contracts = [s for each in _clusters(planned) for s in each.statements if isinstance(s, Contract)]
+        if contracts:
+            self.packing = scratch = dims.multiply(dims.ceildiv(scratch, ALIGN), ALIGN)
+            scratch = dims.add(scratch, max(gemm.packing_bytes(s, self.target) for s in contracts))
         values = self._prologue()
         with self.e.loop(V("i64", "%begin"), V("i64", "%end"), self.e.i64(1)) as chunk:
             self._run(planned, values | {parallel.var: chunk})

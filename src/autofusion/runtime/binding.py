@@ -1,0 +1,142 @@
+"""Memory and calls as the native runtime has them; without it, NumPy's memory and calls through Python.
+
+empty((1024, 1024), DType.FLOAT32)     an array over memory that is used again when nobody holds it
+bind(plan, graph, functions, workers)  a callable for arguments of just the compiled shapes, or None
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autofusion import dtypes
+from autofusion.dims import Dim
+from autofusion.dtypes import Array, DType
+from autofusion.errors import IndexOutOfRange
+from autofusion.graph.ir import Graph, Value
+from autofusion.runtime import pool
+from autofusion.superkernel.plan import Launch, Place, Plan
+
+POOLED_BYTES = 1 << 16  # from here on; NumPy has its own cache for small arrays
+
+# The struct module's code of an element type, and DLPack's kind of it.
+_CODES = {
+    DType.BOOL: ("?", 6),
+    DType.INT8: ("b", 0),
+    DType.INT16: ("h", 0),
+    DType.INT32: ("i", 0),
+    DType.INT64: ("l", 0),
+    DType.UINT8: ("B", 1),
+    DType.UINT16: ("H", 1),
+    DType.UINT32: ("I", 1),
+    DType.UINT64: ("L", 1),
+    DType.FLOAT16: ("e", 2),
+    DType.FLOAT32: ("f", 2),
+    DType.FLOAT64: ("d", 2),
+    DType.BFLOAT16: ("x", 4),  # no buffer has it; tensors do
+}
+
+
+def empty(shape: tuple[int, ...], dtype: DType) -> Array:
+    """A new array of unspecified contents. Raises MemoryError."""
+    size = math.prod(shape) * dtype.size
+    native = pool.native()
+    if size < POOLED_BYTES or native is None:
+        return np.empty(shape, dtype.numpy)
+    return np.ndarray(shape, dtype.numpy, native.take_block(size))
+
+
+def free_memory() -> int:
+    """Give the memory that is kept for later results back to the system; how many bytes that was."""
+    native = pool.native()
+    return native.free_blocks() if native else 0
+
+
+def like(example: Any, array: Array) -> Any:
+    """The array as the example's library has it, over the same memory; the array itself where that has no exchange
+    table of DLPack's."""
+    native = pool.native()
+    if native is None or isinstance(example, np.ndarray):
+        return array
+    dtype = dtypes.of(array)
+    strides = tuple(step // dtype.size for step in array.strides)
+    raw = array if dtype is not DType.BFLOAT16 else array.view(np.uint16)
+    tensor = native.as_tensor(example, raw, (0, *_CODES[dtype], dtype.size, array.shape, strides))
+    return array if tensor is None else tensor
+
+
+def bind(
+    plan: Plan,
+    graph: Graph,
+    native_plan: Any,
+    chunks: Array,
+    slots: Mapping[str, int],
+    checks: list[int],
+    workers: int,
+    owner: Any,
+) -> Any:
+    """A callable for arguments of just the compiled shapes; None where the plan is more than one launch of known
+    sizes that writes only its results.
+
+    It returns a result, or a tuple of several; None where an argument is not just as compiled, and then nothing ran.
+    """
+    native = pool.native()
+    simple = len(plan.segments) == 1 and isinstance(plan.segments[0], Launch) and not plan.symbols and not plan.writes
+    if native is None or native_plan is None or not simple or len(slots) > 4096:
+        return None
+    storages = plan.storages
+    results = [output.name for output in graph.outputs]
+    made = [s.name for s in storages.values() if s.place is Place.RESULT]
+    if len(set(results)) != len(results) or set(made) != set(results) or not results:
+        return None
+    pointers = [0] * len(slots) + checks
+    for constant in graph.constants:
+        if constant.value.name in slots:
+            pointers[slots[constant.value.name]] = graph.data[constant.digest].__array_interface__["data"][0]
+    inputs = [_tensor(value, slots.get(value.name)) for value in graph.inputs]
+    if any(tensor is None for tensor in inputs):
+        return None
+    values = graph.values
+    outputs = tuple(_tensor(values[name], slots[name]) for name in results)
+    within = [(slots[s.name], s.offset) for s in storages.values() if s.place is Place.WORKSPACE]
+    workspace = tuple(_number(each) for pair in within for each in pair)
+    fail = functools.partial(_fail, plan.checks)
+    return native.create_call(
+        native_plan,
+        tuple(pointers),
+        tuple(int(count) for count in chunks),
+        workers,
+        tuple(inputs),
+        outputs,
+        tuple(values[name].shape for name in results),
+        tuple(values[name].dtype.numpy for name in results),
+        workspace,
+        _number(plan.workspace),
+        np.ndarray,
+        np.empty,
+        fail,
+        (owner, graph.data),
+    )
+
+
+def _fail(operators: tuple[str, ...], operator: int, position: int) -> None:
+    raise IndexOutOfRange(f"{operators[operator]}: index at position {position} is out of range")
+
+
+def _tensor(value: Value, slot: int | None) -> Any:
+    """The value as `create_call` reads it; None where no kernel reads it or its extents are not known."""
+    if slot is None or not all(isinstance(extent, int) for extent in value.shape):
+        return None
+    strides = value.strides
+    if strides is None:
+        strides = tuple(math.prod(value.shape[d + 1 :]) for d in range(len(value.shape)))
+    return (slot, *_CODES[value.dtype], value.dtype.size, tuple(value.shape), tuple(map(_number, strides)))
+
+
+def _number(dim: Dim) -> int:
+    assert isinstance(dim, int)
+    return dim

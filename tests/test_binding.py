@@ -1,0 +1,205 @@
+"""Calls in native code: what they take, what they leave to Python, and whose memory the results are."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofusion import api
+from autofusion.dtypes import Array, DType
+from autofusion.errors import ArgumentError, IndexOutOfRange
+from autofusion.graph.builder import GraphBuilder
+from autofusion.runtime import binding, pool
+
+pytestmark = pytest.mark.skipif(not pool.native_available(), reason="the native runtime was not built")
+
+A, B = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(4, np.float32)
+
+
+def summing(dtype: DType = DType.FLOAT32, shape: tuple[int, ...] = (3, 4)) -> api.Compiled:
+    F = GraphBuilder("sum")
+    x, y = F.input("x", dtype, shape), F.input("y", dtype, shape[-1:])
+    F.output(F.add(x, y))
+    F.output(F.mul(x, y))
+    return api.compile_graph(F.build())
+
+
+def place_of(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def direct(compiled: api.Compiled) -> Any:
+    assert compiled.executable.direct is not None
+    return compiled.executable.direct
+
+
+def test_arguments_as_compiled_go_straight_through() -> None:
+    compiled = summing()
+    total, scaled = compiled(A, B)
+    assert (total == A + B).all() and (scaled == A * B).all()
+    assert direct(compiled).calls == compiled.stats["calls"] == compiled.stats["launches"] == 1
+    assert total.flags.writeable and total.base is not A
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.BFLOAT16 and d is not DType.BOOL], ids=str)
+def test_element_types(dtype: DType) -> None:
+    compiled, a, b = summing(dtype), A.astype(dtype.numpy), B.astype(dtype.numpy)
+    assert (compiled(a, b)[0] == a + b).all()
+    assert direct(compiled).calls == 1
+    read_only = a.copy()
+    read_only.flags.writeable = False
+    assert (compiled(read_only, b)[0] == a + b).all()
+    assert direct(compiled).calls == 2
+
+
+def test_other_layouts_are_converted_in_python() -> None:
+    compiled = summing()
+    turned, apart, backwards = np.asfortranarray(A), np.repeat(B, 2)[::2], A[:, ::-1][:, ::-1]
+    assert (compiled(turned, B)[0] == A + B).all()
+    assert (compiled(A, apart)[0] == A + B).all()
+    assert direct(compiled).calls == 0 and compiled.stats["calls"] == 2
+    assert (compiled(backwards, B)[0] == A + B).all()
+    assert direct(compiled).calls == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((A,), "1 arguments given, expected 2"),
+        ((A.astype(np.float64), B), "float64, expected float32"),
+        ((A[:2], B), "axis 0"),
+        ((A[0], B), "rank 1"),
+    ],
+)
+def test_what_does_not_fit_is_the_same_error_as_ever(arguments: tuple[Array, ...], message: str) -> None:
+    compiled = summing()
+    with pytest.raises(ArgumentError, match=message):
+        compiled(*arguments)
+    assert direct(compiled).calls == 0
+
+
+def test_a_failed_check_raises() -> None:
+    F = GraphBuilder("gather")
+    x, at = F.input("x", DType.FLOAT32, (4,)), F.input("at", DType.INT64, (2,))
+    F.output(F.gather(x, at, axis=0))
+    compiled = api.compile_graph(F.build())
+    data = np.arange(4, dtype=np.float32)
+    assert (compiled(data, np.array([3, 1])) == [3, 1]).all()
+    with pytest.raises(IndexOutOfRange, match="position 1"):
+        compiled(data, np.array([0, 4]))
+    assert direct(compiled).calls == 1
+
+
+def test_no_extents_and_nothing_at_all() -> None:
+    F = GraphBuilder("points")
+    x, y = F.input("x", DType.FLOAT32, ()), F.input("y", DType.FLOAT32, (0, 3))
+    F.output(F.add(x, 1.0))
+    F.output(F.add(y, x))
+    compiled = api.compile_graph(F.build())
+    one, none = compiled(np.float32(2).reshape(()), np.empty((0, 3), np.float32))
+    assert one == 3 and none.shape == (0, 3)
+    assert direct(compiled).calls == 1
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+LARGE = (512, 128)  # 256 KiB of float32: from the pool
+
+
+def test_results_are_used_again_once_nobody_holds_them() -> None:
+    compiled, a, b = summing(shape=LARGE), np.ones(LARGE, np.float32), np.ones(LARGE[1:], np.float32)
+    first = compiled(a, b)
+    places = {place_of(r) for r in first}
+    kept = first[0]
+    view = kept[3:5]
+    del first
+    second = compiled(a, b)
+    assert place_of(kept) not in {place_of(r) for r in second}
+    del kept
+    third = compiled(a, b)  # the view still holds the memory
+    assert view.base is not None and (view == 2).all()
+    assert not {place_of(r) for r in third} & {place_of(r) for r in second}
+    del second, third, view
+    gc.collect()
+    assert {place_of(r) for r in compiled(a, b)} & places
+
+
+def test_steady_state_allocates_nothing() -> None:
+    compiled, a, b = summing(shape=LARGE), np.ones(LARGE, np.float32), np.ones(LARGE[1:], np.float32)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            compiled(a, b)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(10_000):
+            compiled(a, b)
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert after - before < 4096
+    places = {place_of(r) for _ in range(100) for r in compiled(a, b)}
+    assert len(places) <= 4
+
+
+def test_kept_memory_can_be_given_back() -> None:
+    binding.empty((1 << 20,), DType.FLOAT32)
+    assert binding.free_memory() >= 4 << 20
+    assert binding.free_memory() == 0
+
+
+def test_blocks_are_aligned_and_writable() -> None:
+    for size in (1 << 16, 100_001, 3 << 20):
+        array = binding.empty((size,), DType.UINT8)
+        assert place_of(array) % 4096 == 0
+        array[:] = 7
+        assert array.flags.writeable and array.size == size
+
+
+def test_threads_share_a_compiled_graph() -> None:
+    one, other = summing(), summing(shape=LARGE)
+    large, row = np.ones(LARGE, np.float32), np.arange(LARGE[1], dtype=np.float32)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        for step in range(200):
+            a = A + seed * step
+            if not (one(a, B)[0] == a + B).all() or not (other(large, row + seed)[0][7] == row + seed + 1).all():
+                wrong.append((seed, step))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert direct(one).calls == 1600
+
+
+# -- tensors of other libraries ----------------------------------------------------------------------------------------
+def test_tensors_in_tensors_out() -> None:
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this PyTorch has no exchange table")
+    compiled, a, b = summing(), torch.from_numpy(A), torch.from_numpy(B)
+    total, scaled = compiled(a, b)
+    assert torch.equal(total, a + b) and torch.equal(scaled, a * b)
+    assert direct(compiled).calls == 1
+    turned = compiled(a.t().contiguous().t(), b)[0]  # through Python
+    assert direct(compiled).calls == 1 and torch.equal(turned, a + b)
+    kept = total.numpy()
+    del total
+    compiled(a + 1, b)
+    assert (kept == A + B).all()
+
+
+@pytest.mark.parametrize("parts", [(), (1, 2, 3), (object(), *[()] * 13)], ids=["none", "few", "no plan"])
+def test_a_wrong_binding_is_an_error(parts: tuple[Any, ...]) -> None:
+    native: Any = pool.native()
+    with pytest.raises((TypeError, ValueError)):
+        native.create_call(*parts)
+    with pytest.raises(ValueError, match="at least 0"):
+        native.take_block(-1)

@@ -1,0 +1,197 @@
+"""Contractions on register tiles: every layout of the operands, every edge, on every vector width that runs here."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofusion import api
+from autofusion.dims import symbol
+from autofusion.dtypes import Array, DType
+from autofusion.graph.builder import GraphBuilder
+from autofusion.graph.ir import Graph
+from autofusion.passes import assign_layouts
+from autofusion.passes import pipeline as passes
+from autofusion.targets.cpu import host
+from autofusion.targets.cpu.gemm import register_tile
+
+LEVELS = [name for name in ("host", "sse2", "avx2", "avx512") if host.runs(host.named(name))]
+RNG = np.random.default_rng(0)
+
+
+def target_of(level: str) -> str:
+    return "cpu" if level == "host" else f"cpu:{level}"
+
+
+def product(
+    m: int,
+    k: int,
+    n: int,
+    dtype: DType = DType.FLOAT32,
+    turned: tuple[bool, bool] = (False, False),
+    constant: bool = False,
+) -> tuple[Graph, list[Array]]:
+    """relu(x @ w + b), its operands as they are or turned, w a constant or an argument; and arguments for it."""
+    F = GraphBuilder("product")
+    x, w, b = (RNG.standard_normal(s) for s in ((m, k), (k, n), (n,)))
+    arrays = [x.T if turned[0] else x, w.T if turned[1] else w, b]
+    given = [np.ascontiguousarray(a).astype(dtype.numpy) for a in arrays]
+    values = [F.input("x", dtype, given[0].shape)]
+    values.append(F.constant(given[1]) if constant else F.input("w", dtype, given[1].shape))
+    values.append(F.input("b", dtype, given[2].shape))
+    left, right = (F.transpose(v, axes=(1, 0)) if t else v for v, t in zip(values[:2], turned, strict=True))
+    F.output(F.relu(F.add(F.matmul(left, right), values[2])))
+    return F.build(), [a for a, v in zip(given, values, strict=True) if not (constant and v is values[1])]
+
+
+def expected(graph: Graph, arrays: list[Array], turned: tuple[bool, bool]) -> tuple[Array, Array]:
+    """The result in float64, and a bound of the error for each element."""
+    wide = [a.astype(np.float64) for a in arrays]
+    if len(wide) == 2:
+        wide.insert(1, next(iter(graph.data.values())).astype(np.float64))
+    x, w = (a.T if t else a for a, t in zip(wide[:2], turned, strict=True))
+    epsilon = 2.0**-8 if arrays[0].dtype.itemsize == 2 else float(np.finfo(arrays[0].dtype).eps)
+    exact = np.maximum(x @ w + wide[2], 0)
+    return exact, epsilon * (4 * (np.abs(x) @ np.abs(w) + np.abs(wide[2])) + 1e-6)
+
+
+def check(graph: Graph, arrays: list[Array], turned: tuple[bool, bool] = (False, False), target: str = "cpu") -> None:
+    found = api.compile_graph(graph, target)(*arrays)
+    exact, bound = expected(graph, arrays, turned)
+    off = np.abs(found.astype(np.float64) - exact) > bound
+    assert not off.any(), f"{off.sum()} of {off.size} elements are off, the first at {np.argwhere(off)[0]}"
+
+
+SHAPES = [(1, 1, 1), (1, 64, 64), (2, 70, 33), (5, 40, 96), (13, 7, 31), (64, 400, 100), (130, 33, 528)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_layout(level: str, shape: tuple[int, int, int]) -> None:
+    for turned in itertools.product((False, True), repeat=2):
+        graph, arrays = product(*shape, turned=turned)
+        check(graph, arrays, turned, target_of(level))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("shape", [(1, 300, 256), (3, 64, 64), (4, 9, 128), (70, 500, 96), (17, 64, 1056)], ids=str)
+def test_constants_in_panels(level: str, shape: tuple[int, int, int]) -> None:
+    for turned in (False, True):
+        graph, arrays = product(*shape, turned=(False, turned), constant=True)
+        check(graph, arrays, (False, turned), target_of(level))
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16], ids=str)
+@pytest.mark.parametrize("constant", [False, True])
+def test_types(dtype: DType, constant: bool) -> None:
+    for shape in ((1, 100, 64), (9, 50, 96), (40, 420, 72)):
+        for turned in itertools.product((False, True), repeat=2):
+            graph, arrays = product(*shape, dtype, turned, constant)
+            check(graph, arrays, turned)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("level", LEVELS)
+def test_random_shapes(level: str) -> None:
+    """Extents around the edges of tiles, panels and blocks."""
+    edges = (1, 2, 5, 8, 12, 13, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 250, 383, 384, 385, 513, 600)
+    for _ in range(150):
+        shape = tuple(int(RNG.choice(edges)) for _ in range(3))
+        turned = bool(RNG.integers(2)), bool(RNG.integers(2))
+        graph, arrays = product(*shape, turned=turned, constant=bool(RNG.integers(2)))  # type: ignore[misc]
+        check(graph, arrays, turned, target_of(level))
+
+
+def test_open_extents() -> None:
+    """One compile for all sizes, on both sides of every edge."""
+    F = GraphBuilder("open")
+    m, k, n = map(symbol, "mkn")
+    x, w = F.input("x", DType.FLOAT32, (m, k)), F.input("w", DType.FLOAT32, (k, n))
+    F.output(F.matmul(x, w))
+    compiled = api.compile_graph(F.build())
+    for rows, depth, columns in ((1, 1, 1), (3, 385, 33), (13, 20, 512), (65, 384, 31), (600, 400, 520)):
+        a, b = (RNG.standard_normal(s).astype(np.float32) for s in ((rows, depth), (depth, columns)))
+        bound = 4 * np.finfo(np.float32).eps * (np.abs(a) @ np.abs(b) + 1e-6)
+        assert (np.abs(compiled(a, b) - a.astype(np.float64) @ b) <= bound).all()
+
+
+def test_batches_share_constants() -> None:
+    F = GraphBuilder("batched")
+    x = F.input("x", DType.FLOAT32, (3, 20, 40))
+    shared, own = RNG.standard_normal((40, 64)), RNG.standard_normal((3, 64, 128))
+    first = F.matmul(x, F.constant(shared.astype(np.float32)))
+    F.output(F.matmul(first, F.constant(own.astype(np.float32))))
+    graph = F.build()
+    given = RNG.standard_normal((3, 20, 40)).astype(np.float32)
+    assert np.allclose(api.compile_graph(graph)(given), given @ shared @ own, rtol=1e-4, atol=1e-3)
+
+
+def test_nothing_leaks_from_what_lies_beside() -> None:
+    """NaN in the columns and rows beside a view is not met, and NaN in an operand is."""
+    x = np.full((20, 50), np.nan, np.float32)
+    w = np.full((50, 70), np.nan, np.float32)
+    x[:13, :33] = RNG.standard_normal((13, 33))
+    w[:33, :37] = RNG.standard_normal((33, 37))
+    F = GraphBuilder("views")
+    a, b = F.input("x", DType.FLOAT32, x.shape), F.input("w", DType.FLOAT32, w.shape)
+    F.output(
+        F.matmul(
+            F.slice(a, starts=(0, 0), stops=(13, 33), steps=(1, 1)),
+            F.slice(b, starts=(0, 0), stops=(33, 37), steps=(1, 1)),
+        )
+    )
+    found = api.compile_graph(F.build())(x, w)
+    assert np.allclose(found, x[:13, :33] @ w[:33, :37], rtol=1e-4, atol=1e-4)
+    x[4, 7] = np.nan
+    assert (np.isnan(api.compile_graph(F.build())(x, w)).all(axis=1) == (np.arange(13) == 4)).all()
+
+
+# -- choices ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("lanes", "registers"), [(16, 32), (8, 16), (4, 16), (4, 32)])
+def test_register_tiles_fit_the_register_file(lanes: int, registers: int) -> None:
+    for rows, columns in itertools.product((1, 2, 3, 4, 7, 12, 64, 100, 4096), (1, 8, 31, 64, 4096)):
+        height, width = register_tile(rows, columns, lanes, registers)
+        assert height * width + width + 1 <= registers
+        assert 1 <= height <= rows
+        assert width <= -(-columns // lanes)
+
+
+def test_the_sum_of_a_large_product_is_one_tile_of_many_sums() -> None:
+    assert register_tile(4096, 4096, 16, 32)[0] * register_tile(4096, 4096, 16, 32)[1] >= 16
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def test_layouts_are_assigned_to_constants_that_are_read_by_columns() -> None:
+    graph, _ = product(8, 64, 256, constant=True)
+    clean = passes.run(graph)
+    laid = assign_layouts.run(clean, 128)
+    (panels,) = (c for c in laid.constants if c.value.name.endswith("_panels"))
+    assert panels.value.shape == (8, 64, 32)
+    assert operators(laid)[:3] == ["transpose", "reshape", "matmul"]
+    original, packed = clean.data[clean.constants[0].digest], laid.data[panels.digest]
+    assert (packed.transpose(1, 0, 2).reshape(64, 256) == original).all()
+
+
+@pytest.mark.parametrize("shape", [(8, 64, 250), (8, 4, 256)], ids=["columns that fill no panel", "too few rows"])
+def test_other_constants_stay(shape: tuple[int, int, int]) -> None:
+    clean = passes.run(product(*shape, constant=True)[0])
+    assert assign_layouts.run(clean, 128) is clean
+    assert assign_layouts.run(passes.run(product(8, 64, 256, constant=True)[0]), 0).constants[0].value.shape == (
+        64,
+        256,
+    )
+
+
+def test_one_copy_for_all_readers() -> None:
+    F = GraphBuilder("shared")
+    w: Any = F.constant(RNG.standard_normal((64, 64)).astype(np.float32))
+    x = F.input("x", DType.FLOAT32, (16, 64))
+    F.output(F.matmul(F.tanh(F.matmul(x, w)), w))
+    graph = passes.lay_out(passes.run(F.build()), api.find_target("cpu"))
+    assert len(graph.constants) == 1
