@@ -89,16 +89,29 @@ class Module:
         return "\n".join(parts) + "\n"
 
 
+_PICKS = {
+    "<4 x float>": "x86.sse.{}.ps",
+    "<8 x float>": "x86.avx.{}.ps.256",
+    "<16 x float>": "x86.avx512.{}.ps.512",
+    "<2 x double>": "x86.sse2.{}.pd",
+    "<4 x double>": "x86.avx.{}.pd.256",
+    "<8 x double>": "x86.avx512.{}.pd.512",
+}
+
+
 class Emitter:
     """One function being written into a `Module`.
 
     `fma`, `ldexp` and `half` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON),
     scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM
-    would call a library lane by lane, so other code is written then.
+    would call a library lane by lane, so other code is written then. `x86`: it is one.
     """
 
-    def __init__(self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False) -> None:
+    def __init__(
+        self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False, x86: bool = False
+    ) -> None:
         self.module = module
+        self.x86 = x86
         self.fma = fma
         self.ldexp = ldexp
         self.half = half
@@ -179,6 +192,17 @@ class Emitter:
 
     def insert(self, a: V, b: V, lane: int) -> V:
         return self.value(a.type, f"insertelement {a}, {b}, i64 {lane}")
+
+    def pick(self, greater: bool, a: V, b: V) -> V:
+        """The greater or the lesser of two floats; `b` where either is NaN.
+
+        LLVM would merge a comparison with the one for NaN that follows, into more instructions than x86 has for both.
+        """
+        name = _PICKS.get(a.type) if self.x86 else None
+        if name is None:
+            return self.select(self.cmp("fcmp ogt" if greater else "fcmp olt", a, b), a, b)
+        current = [V("i32", "4")] if "avx512" in name else []  # the rounding mode as it is
+        return self.call(name.format("max" if greater else "min"), a.type, a, b, *current, overload=())
 
     # -- memory ---------------------------------------------------------------------------------------------------
     def gep(self, base: V, offset: V, scalar: str) -> V:

@@ -97,7 +97,9 @@ class _Function:
         self.target = target
         self.symbols = symbols
         has = target.features
-        self.e = Emitter(module, fma="fma" in has, ldexp="avx512vl" in has, half="f16c" in has)
+        self.e = Emitter(
+            module, fma="fma" in has, ldexp="avx512vl" in has, half="f16c" in has, x86="x86_64" in target.name
+        )
         self.aliases = Aliases()
         self.outputs = {p.name for p in program.params if p.role is Role.OUT}
         self.extra: dict[str, DType] = {}
