@@ -1,4 +1,4 @@
-"""Fit the polynomials of `autofusion.targets.cpu.polynomials` and print their table.
+"""Fit the polynomials of `autofusion.targets.vecmath.polynomials` and print their table.
 
 Run `python benchmarks/fit_polynomials.py > /tmp/table.txt` and compare with (or paste into) `polynomials.py`.
 

@@ -12,8 +12,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from autofusion.targets.cpu.emit import Emitter, Module, V, vector
-from autofusion.targets.cpu.vecmath import FUNCTIONS
+from autofusion.targets.cpu.emit import Emitter, Module
+from autofusion.targets.vecmath.functions import FUNCTIONS
+from autofusion.targets.vecmath.values import V, vector
 
 INF, NAN = float("inf"), float("nan")
 DTYPES = {"float": np.float32, "double": np.float64}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofusion.targets.ascend.tiles import FLOAT, Tiles
-from autofusion.targets.cpu import vecmath
-from autofusion.targets.cpu.emit import V
+from autofusion.targets.vecmath.functions import FUNCTIONS
+from autofusion.targets.vecmath.values import V
 
 Emit = Callable[..., V]
 
@@ -41,7 +41,7 @@ def _extreme(name: str) -> Emit:
 
 
 def _math(name: str) -> Emit:
-    return lambda e, *x: vecmath.FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
+    return lambda e, *x: FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
 
 
 FLOATS: dict[str, Emit] = {

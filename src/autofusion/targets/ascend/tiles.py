@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofusion.errors import TargetError
-from autofusion.targets.cpu.emit import V, scalar_of
+from autofusion.targets.vecmath.values import V, scalar_of
 
 TILE = 64  # the lanes that types are written with; every tile has as many elements as its statement says
 FLOAT, INT, MASK = f"<{TILE} x float>", f"<{TILE} x i32>", f"<{TILE} x i1>"
@@ -32,9 +32,9 @@ class Instruction:
 
 
 class Tiles:
-    """Collects instructions. `fma`, `ldexp`, `half`: what no tile instruction does here."""
+    """Collects instructions. `fma`, `ldexp`, `wide`: what no tile instruction does here."""
 
-    fma = ldexp = half = False
+    fma = ldexp = wide = False
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []

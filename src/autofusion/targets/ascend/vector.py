@@ -24,7 +24,7 @@ from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, en
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
-from autofusion.targets.cpu.emit import V
+from autofusion.targets.vecmath.values import V
 
 CHUNK = 1024  # elements of a temporary
 ELEMENTS = scalar.STORED

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autofusion.targets.cpu.arithmetic import Lanes, fma, format_of, libm
-from autofusion.targets.cpu.emit import Emitter, V
-from autofusion.targets.cpu.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
-from autofusion.targets.cpu.logarithm import log, log1p, log2, pow
-from autofusion.targets.cpu.polynomials import polynomial
-from autofusion.targets.cpu.trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm
+from autofusion.targets.vecmath.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from autofusion.targets.vecmath.logarithm import log, log1p, log2, pow
+from autofusion.targets.vecmath.polynomials import polynomial
+from autofusion.targets.vecmath.trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from autofusion.targets.vecmath.values import Emitter, V
 
 # Where erf changes its polynomial, the centre of the second one, and where erf rounds to 1 in single precision.
 ERF_SPLIT, ERF_CENTRE, ERF_HIGHEST = 1.0, 2.25, 3.92

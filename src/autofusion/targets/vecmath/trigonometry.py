@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from autofusion.targets.cpu.arithmetic import Lanes, fma, format_of, libm
-from autofusion.targets.cpu.emit import Emitter, V, lanes_of
-from autofusion.targets.cpu.polynomials import COEFFICIENTS, horner, polynomial
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm, wide_emitter
+from autofusion.targets.vecmath.polynomials import COEFFICIENTS, horner, polynomial
+from autofusion.targets.vecmath.values import Emitter, V
 
 TWO_OVER_PI = 0.6366197723675814
 # Where Cody and Waite's reduction ends. Single: q * (the error of three parts) stays 2^-24 below the smallest |r| of
@@ -81,20 +81,6 @@ def two_over_pi_table() -> list[tuple[int, int]]:
     return table
 
 
-def look_up(name: str, words: list[int], index: Lanes) -> Lanes:
-    """words[index] lane by lane, from a constant array of i64 in the module."""
-    e = index.e
-    text = ", ".join(f"i64 {word - (1 << 64) if word >> 63 else word}" for word in words)
-    e.module.globals[name] = f"@{name} = private unnamed_addr constant [{len(words)} x i64] [{text}]"
-    base = V("ptr", f"@{name}")
-    if lanes_of(index.type) == 1:
-        return Lanes(e, e.load("i64", e.gep(base, index.v, "i64"), 8))
-    result = V(index.type, "poison")
-    for lane in range(lanes_of(index.type)):
-        result = e.insert(result, e.load("i64", e.gep(base, e.extract(index.v, lane), "i64"), 8), lane)
-    return Lanes(e, result)
-
-
 def reduce_huge_single(a: Lanes, huge: Lanes, wide: bool) -> Reduced:
     """Payne and Hanek for the `huge` lanes: the product of the mantissa with 96 bits of 2/pi, modulo 4, as integers.
 
@@ -104,8 +90,9 @@ def reduce_huge_single(a: Lanes, huge: Lanes, wide: bool) -> Reduced:
     table = two_over_pi_table()
     index = huge.where((bits >> 23) - FIRST_EXPONENT, 0).convert("zext", "i64")
     m = ((bits & 0x7FFFFF) | 0x800000).convert("zext", "i64")
-    high = look_up("two_over_pi_high", [high for high, _ in table], index)
-    low = look_up("two_over_pi_low", [low for _, low in table], index)
+    e = wide_emitter(a)
+    high = Lanes(e, e.look_up("two_over_pi_high", [high for high, _ in table], index.v))
+    low = Lanes(e, e.look_up("two_over_pi_low", [low for _, low in table], index.v))
     product = m * high + (m * low).logical_shift(32)  # x * 2/pi modulo 4, in units of 2^-62
     q = (product + (1 << 61)).logical_shift(62).convert("trunc", "i32")
     fraction = ((product << 2) >> 2).convert("sitofp", "double")
@@ -115,7 +102,7 @@ def reduce_huge_single(a: Lanes, huge: Lanes, wide: bool) -> Reduced:
 
 def reduce_any_single(a: Lanes, wide: bool = False) -> Reduced:
     """For every non-negative float; r of infinity and NaN is NaN. `wide`: r stays in double."""
-    e = a.e
+    e = wide_emitter(a)
     fast = reduce_single(a, wide)
     huge = (a >= LARGE["float"]) & (a < float("inf"))
     slot_r, slot_q = e.slot(fast.r.type), e.slot(fast.q.type)
@@ -140,7 +127,7 @@ def libm_where_huge(name: str, y: Lanes, x: Lanes, a: Lanes) -> V:
     """In double, replace y by libm's result in lanes with huge |x| = a."""
     if format_of(x).scalar == "float":
         return y.v
-    e = x.e
+    e = wide_emitter(x)
     huge = a >= LARGE["double"]
     slot = e.slot(y.type)
     e.set(slot, y.v)

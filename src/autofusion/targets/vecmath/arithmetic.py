@@ -6,8 +6,9 @@ Every operator writes one instruction; a Python number next to a `Lanes` is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
-from autofusion.targets.cpu.emit import Emitter, V, like, scalar_of
+from autofusion.targets.vecmath.values import Emitter, V, WideEmitter, like, scalar_of
 
 
 @dataclass(frozen=True)
@@ -210,18 +211,13 @@ def fma(a: Lanes, b: Lanes | float, c: Lanes | float) -> Lanes:
     return a * b + c
 
 
+def wide_emitter(x: Lanes) -> WideEmitter:
+    """The emitter of a formula that needs double precision or a branch."""
+    assert x.e.wide
+    return cast(WideEmitter, x.e)
+
+
 def libm(name: str, *arguments: Lanes) -> Lanes:
     """The C library's function of `double`, called lane by lane."""
-    first = arguments[0]
-    e, type_ = first.e, first.type
-    e.module.declare(name, "double", ["double"] * len(arguments))
-
-    def one(*values: V) -> V:
-        return e.value("double", f"call double @{name}({', '.join(map(str, values))})")
-
-    if type_ == "double":
-        return Lanes(e, one(*(a.v for a in arguments)))
-    result = V(type_, "poison")
-    for lane in range(int(type_[1:].split(" x ")[0])):
-        result = e.insert(result, one(*(e.extract(a.v, lane) for a in arguments)), lane)
-    return Lanes(e, result)
+    e = wide_emitter(arguments[0])
+    return Lanes(e, e.library(name, *(a.v for a in arguments)))

@@ -6,9 +6,9 @@ e^r = 1 + r + r^2 * EXP(r) (Taylor's form of the exponential, with the tail fitt
 
 from __future__ import annotations
 
-from autofusion.targets.cpu.arithmetic import Format, Lanes, fma, format_of
-from autofusion.targets.cpu.emit import Emitter, V
-from autofusion.targets.cpu.polynomials import polynomial
+from autofusion.targets.vecmath.arithmetic import Format, Lanes, fma, format_of
+from autofusion.targets.vecmath.polynomials import polynomial
+from autofusion.targets.vecmath.values import Emitter, V
 
 LOG2_E = 1.4426950408889634
 

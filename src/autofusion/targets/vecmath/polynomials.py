@@ -6,7 +6,7 @@ printed by that script and is not edited by hand.
 
 from __future__ import annotations
 
-from autofusion.targets.cpu.arithmetic import Lanes, fma, format_of
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of
 
 
 def polynomial(name: str, x: Lanes) -> Lanes:

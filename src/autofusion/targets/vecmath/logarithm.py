@@ -6,9 +6,9 @@ log(1 + f) = f + f^2 * LOG(f); log2(1 + f) = f * LOG2(f).
 
 from __future__ import annotations
 
-from autofusion.targets.cpu.arithmetic import Format, Lanes, fma, format_of, libm
-from autofusion.targets.cpu.emit import Emitter, V
-from autofusion.targets.cpu.polynomials import polynomial
+from autofusion.targets.vecmath.arithmetic import Format, Lanes, fma, format_of, libm
+from autofusion.targets.vecmath.polynomials import polynomial
+from autofusion.targets.vecmath.values import Emitter, V
 
 INFINITY = float("inf")
 NAN = float("nan")
