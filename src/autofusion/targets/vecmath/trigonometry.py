@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm, wide_emitter
+from autofusion.targets.vecmath.pairs import ordered_sum
 from autofusion.targets.vecmath.polynomials import COEFFICIENTS, horner, polynomial
+from autofusion.targets.vecmath.reduction import pi, reduce_narrow
 from autofusion.targets.vecmath.values import Emitter, V
 
 TWO_OVER_PI = 0.6366197723675814
@@ -62,18 +64,7 @@ def two_over_pi_table() -> list[tuple[int, int]]:
 
     Entry E - FIRST_EXPONENT belongs to x = m * 2^(E - 150) with a 24-bit integer m: bits above are multiples of 4.
     """
-    # 2/pi to 260 bits from Machin's formula: pi/4 = 4 arctan(1/5) - arctan(1/239).
-    one = 1 << 300
-
-    def arctan_inverse(d: int) -> int:
-        total, term, k = 0, one // d, 0
-        while term:
-            total += (-1) ** k * (term // (2 * k + 1))
-            term //= d * d
-            k += 1
-        return total
-
-    quotient = Fraction(one, 2 * (4 * arctan_inverse(5) - arctan_inverse(239)))
+    quotient = 2 / pi()
     table = []
     for exponent in range(FIRST_EXPONENT, LAST_EXPONENT + 1):
         bits = int(quotient * Fraction(2) ** (exponent - 150 + 62 + 32))
@@ -158,22 +149,46 @@ def sine_of_quadrant(reduced: Lanes, q: Lanes) -> Lanes:
     return flip((q & 1).equals(0).where(sin_reduced(reduced, square), cos_reduced(square)), q)
 
 
+def narrow_sine(a: Lanes, ahead: int) -> Lanes:
+    """sin(a + ahead * pi/2), a >= 0, of r in two numbers: sin(r) + low and cos(r) - r * low."""
+    reduced, q = reduce_narrow(a)
+    r, low = reduced.high, reduced.low
+    square = r * r
+    sine = r + (square * r * polynomial("SIN", square) + low)
+    cosine = 1.0 - (square * 0.5 - (square * square * polynomial("COS", square) - r * low))
+    q = q + ahead
+    return flip((q & 1).equals(0).where(sine, cosine), q)
+
+
 def sin(e: Emitter, x: V) -> V:
     """The sine of |x| with the sign of x."""
     a = Lanes(e, x)
     magnitude = a.abs()
+    if not e.wide:
+        return narrow_sine(magnitude, 0).with_sign_of(a).v
     reduced = reduce_any(magnitude)
     y = sine_of_quadrant(reduced.r, reduced.q)
-    sign = a.as_integer() ^ magnitude.as_integer()
-    return libm_where_huge("sin", (y.as_integer() ^ sign).as_float(), a, magnitude)
+    return libm_where_huge("sin", y.with_sign_of(a), a, magnitude)
 
 
 def cos(e: Emitter, x: V) -> V:
     """The sine a quadrant further on."""
     a = Lanes(e, x)
     magnitude = a.abs()
+    if not e.wide:
+        return narrow_sine(magnitude, 1).v
     reduced = reduce_any(magnitude)
     return libm_where_huge("cos", sine_of_quadrant(reduced.r, reduced.q + 1), a, magnitude)
+
+
+def narrow_tan(a: Lanes) -> Lanes:
+    """The same in single precision: t = r + (r^3 * TAN(r^2) + (1 + r^2) * low) as a pair."""
+    reduced, q = reduce_narrow(a)
+    r, odd = reduced.high, (q & 1).differs(0)
+    square = r * r
+    t = ordered_sum(r, square * r * polynomial("TAN", square) + fma(square, reduced.low, reduced.low))
+    quotient = -1.0 / t.high
+    return odd.where(fma(-quotient, t.low / t.high, quotient), t.high)
 
 
 def tan(e: Emitter, x: V) -> V:
@@ -183,6 +198,8 @@ def tan(e: Emitter, x: V) -> V:
     """
     a = Lanes(e, x)
     magnitude = a.abs()
+    if not e.wide:
+        return narrow_tan(magnitude).with_sign_of(a).v
     single = format_of(x).scalar == "float"
     reduced = reduce_any_single(magnitude, wide=True) if single else reduce_any(magnitude)
     r, odd = reduced.r, (reduced.q & 1).differs(0)
@@ -190,8 +207,7 @@ def tan(e: Emitter, x: V) -> V:
     t = fma(square * r, horner(COEFFICIENTS["TAN", format_of(x).scalar], square), r)
     y = odd.where(-1.0, t) / odd.where(t, 1.0)
     y = y.convert("fptrunc", "float") if single else y
-    sign = a.as_integer() ^ magnitude.as_integer()
-    return libm_where_huge("tan", (y.as_integer() ^ sign).as_float(), a, magnitude)
+    return libm_where_huge("tan", y.with_sign_of(a), a, magnitude)
 
 
 def atan_unit(x: Lanes) -> Lanes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -40,7 +41,7 @@ class Emitter(Protocol):
     """Straight-line operations, named as LLVM names them.
 
     `fma` and `ldexp` say what the target does in one instruction. `wide`: it has double precision, 64-bit integers and
-    branches too (it is a `WideEmitter`); without, a formula is float32 and 32-bit integers from end to end.
+    branches by lane (a `WideEmitter`); without, a formula is float32 and int32 from end to end (a `NarrowEmitter`).
     """
 
     fma: bool
@@ -54,6 +55,14 @@ class Emitter(Protocol):
     def select(self, condition: V, a: V, b: V) -> V: ...
     def cast(self, opcode: str, a: V, type_: str) -> V: ...
     def call(self, intrinsic: str, result: str, *arguments: V, overload: tuple[str, ...] | None = None) -> V: ...
+
+
+class NarrowEmitter(Emitter, Protocol):
+    """With a loop: `step` on the values, at most `most` times, while some lane of the mask is set."""
+
+    def repeat(
+        self, most: int, mask: V, values: Sequence[V], step: Callable[..., tuple[V, Sequence[V]]]
+    ) -> list[V]: ...
 
 
 class WideEmitter(Emitter, Protocol):
