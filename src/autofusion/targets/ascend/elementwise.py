@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofusion.targets.ascend.tiles import FLOAT, Tiles
-from autofusion.targets.vecmath.functions import FUNCTIONS
+from autofusion.targets.vecmath.functions import FUNCTIONS, NARROW
 from autofusion.targets.vecmath.values import V
 
 Emit = Callable[..., V]
@@ -42,6 +42,10 @@ def _extreme(name: str) -> Emit:
 
 def _math(name: str) -> Emit:
     return lambda e, *x: FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
+
+
+def _narrow(name: str) -> Emit:
+    return lambda e, *x: NARROW[name].emit(e, *[e.own(v) for v in x])
 
 
 FLOATS: dict[str, Emit] = {
@@ -77,6 +81,11 @@ FLOATS: dict[str, Emit] = {
     "tanh": _math("tanh"),
     "sigmoid": _math("sigmoid"),
     "erf": _math("erf"),
+    "pow": _math("pow"),
+    "fmod": _narrow("fmod"),
+    "erfc": _narrow("erfc"),
+    "cbrt": _narrow("cbrt"),
+    "lgamma": _narrow("lgamma"),
     "sin": _math("sin"),
     "cos": _math("cos"),
     "tan": _math("tan"),

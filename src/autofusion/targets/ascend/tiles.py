@@ -319,8 +319,9 @@ class Tiles:
 
     def _copied(self, value: V) -> V:
         """In a temporary of its own."""
+        value = self.settled(value)
         result = V(value.type, f"%{len(self.instructions)}")
-        self._append(Instruction(result, COPY[value.type], (self.settled(value),)))
+        self._append(Instruction(result, COPY[value.type], (value,)))
         return result
 
     def _append(self, instruction: Instruction) -> None:

@@ -160,6 +160,13 @@ def narrow_sine(a: Lanes, ahead: int) -> Lanes:
     return flip((q & 1).equals(0).where(sine, cosine), q)
 
 
+def sin_of(r: Lanes) -> Lanes:
+    """sin(r) for 0 <= r <= pi/2, without a reduction."""
+    square = r * r
+    rest = 1.5707963267948966 - r
+    return (r < 0.8).where(sin_reduced(r, square), cos_reduced(rest * rest))
+
+
 def sin(e: Emitter, x: V) -> V:
     """The sine of |x| with the sign of x."""
     a = Lanes(e, x)
