@@ -110,21 +110,12 @@ MASKS: dict[str, Emit] = {
     "ne": _op("xor"),
     "maximum": _op("or"),
     "minimum": _op("and"),
+    "lt": lambda e, a, b: e.op("and", e.negated(a), b),
+    "gt": lambda e, a, b: e.op("and", a, e.negated(b)),
+    "le": lambda e, a, b: e.op("or", e.negated(a), b),
+    "ge": lambda e, a, b: e.op("or", a, e.negated(b)),
     "add": _op("or"),
     "mul": _op("and"),
     "copy": lambda e, x: x,
     "where": lambda e, c, a, b: e.select(c, a, b),
-}
-
-INTEGERS: dict[str, Emit] = {
-    "add": _op("add"),
-    "sub": _op("sub"),
-    "mul": _op("mul"),
-    "maximum": lambda e, a, b: e.commuting("Max", a, b),
-    "minimum": lambda e, a, b: e.commuting("Min", a, b),
-    "neg": lambda e, x: e.by_scalar("Muls", x, -1),
-    "bitwise_and": _op("and"),
-    "bitwise_or": _op("or"),
-    "bitwise_xor": _op("xor"),
-    "copy": lambda e, x: x,
 }

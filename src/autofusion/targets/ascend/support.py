@@ -30,7 +30,8 @@ from autofusion.passes import pipeline as passes
 from autofusion.target import Target
 from autofusion.targets.ascend import scalar
 from autofusion.targets.ascend.cube import SUPPORTED
-from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
+from autofusion.targets.ascend.elementwise import FLOATS, MASKS
+from autofusion.targets.ascend.integers import INTEGERS, TILED
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles
 from autofusion.targets.ascend.vector import Needs, Vector, Writer
@@ -221,18 +222,22 @@ def _by_element(op: str, types: Sequence[DType], dtype: DType) -> Way:
 
 def _instructions(vector: Vector, kind: str, op: str, types: Sequence[DType], dtype: DType) -> int:
     """How many make the result of operands that are in tiles."""
+    if kind == "move":
+        return 1
     tiles = Tiles()
     values = [tiles.emit(_tile(each), f"given {number}") for number, each in enumerate(types)]
     if kind == "cast":
-        result = vector._cast(tiles, values[0], dtype)
+        result = vector._cast(tiles, values[0], types[0], dtype)
+    elif kind == "integer":
+        result = INTEGERS[op](tiles, types[-1], *values)
     else:
-        result = {"float": FLOATS, "mask": MASKS, "integer": INTEGERS}[kind][op](tiles, *values)
+        result = {"float": FLOATS, "mask": MASKS}[kind][op](tiles, *values)
     lines, *_ = tiles.listing(result)
     return sum(not line.startswith("given") for line in lines)
 
 
 def _tile(dtype: DType) -> str:
-    return MASK if dtype is DType.BOOL else INT if dtype is DType.INT32 else FLOAT
+    return MASK if dtype is DType.BOOL else INT if dtype in TILED else FLOAT
 
 
 @cache

@@ -180,7 +180,8 @@ class Tiles:
         amount = self.constant_of(b)
         assert amount is not None, "shifts are by constants"
         cast = f".ReinterpretCast<{view}>()"
-        return self.emit(INT, f"{name}({{d}}{cast}, {{0}}{cast}, static_cast<{view}>({int(amount)}), {COUNT})", a)
+        text = f"{name}({{d}}{cast}, {{0}}{cast}, static_cast<{view}>({int(amount)}), {COUNT})"
+        return self.emit(INT, text, self.settled(a))
 
     def _shl(self, a: V, b: V) -> V:
         return self._shift("ShiftLeft", "int32_t", a, b)
@@ -190,6 +191,10 @@ class Tiles:
 
     def _lshr(self, a: V, b: V) -> V:
         return self._shift("ShiftRight", "uint32_t", a, b)
+
+    def inverted(self, a: V) -> V:
+        """All bits of an int32."""
+        return self.emit(INT, f"Not({{d}}, {{0}}, {COUNT} * 2)", self.settled(a))
 
     # -- masks -------------------------------------------------------------------------------------------------------
     def _masks(self, opcode: str, a: V, b: V) -> V:
@@ -232,12 +237,24 @@ class Tiles:
         return self.negated(self._compare(opposite, a, b))
 
     def _integers(self, order: str, a: V, b: V) -> V:
-        """By the difference, which does not overflow in the formulas that this is for."""
-        difference = a if self.constant_of(b) == 0 else self._sub(a, b)
-        zero = self.const(FLOAT, 0.0)
-        if order in ("eq", "ne"):
-            return self.cmp("fcmp oeq" if order == "eq" else "fcmp une", self.cast("sitofp", difference, FLOAT), zero)
-        return self.cmp(f"fcmp o{order[1:]}", self.cast("sitofp", difference, FLOAT), zero)
+        """With 0 as float32, which keeps the sign; else a >= b where the larger is a."""
+        plain = order[-2:]
+        if self.constant_of(b) == 0:
+            predicate = {"eq": "oeq", "ne": "une"}.get(plain, f"o{plain}")
+            return self.cmp(f"fcmp {predicate}", self.cast("sitofp", a, FLOAT), self.const(FLOAT, 0.0))
+        if plain in ("eq", "ne"):
+            same = self._same(a, b)
+        else:
+            same = self._same(self.commuting("Max" if plain in ("lt", "ge") else "Min", a, b), a)
+        return same if plain in ("eq", "ge", "le") else self.negated(same)
+
+    def _same(self, a: V, b: V) -> V:
+        """Equality of int32, the one comparison that the unit has of them."""
+        constant = self.constant_of(b)
+        if constant is not None:
+            text = f"CompareScalar({{d}}, {{0}}, {number(constant, INT)}, CMPMODE::EQ, {WHOLE})"
+            return self.emit(MASK, text, self.own(a))
+        return self.emit(MASK, f"Compare({{d}}, {{0}}, {{1}}, CMPMODE::EQ, {WHOLE})", self.own(a), self.own(b))
 
     def select(self, condition: V, a: V, b: V) -> V:
         chosen = self.constant_of(condition)
