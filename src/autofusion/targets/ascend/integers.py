@@ -71,6 +71,34 @@ def stored(e: Tiles, dtype: DType, value: V) -> tuple[V, str]:
     return value, f"Cast({{goal}}, {{0}}, RoundMode::CAST_NONE, {COUNT});"
 
 
+# -- 64 bits ---------------------------------------------------------------------------------------------------------
+WIDE = (DType.INT64, DType.UINT64)
+Halves = tuple[V, V]  # the low and the high 32 bits
+
+
+def _same(e: Tiles, dtype: DType, a: Halves, b: Halves) -> V:
+    return e.op("and", e.cmp("icmp eq", a[0], b[0]), e.cmp("icmp eq", a[1], b[1]))
+
+
+def _less(e: Tiles, dtype: DType, a: Halves, b: Halves) -> V:
+    """By the high halves, by the low ones where those are equal."""
+    high = DType.INT32 if dtype.is_signed else DType.UINT32
+    below = e.cmp("icmp slt", ordered(e, DType.UINT32, a[0]), ordered(e, DType.UINT32, b[0]))
+    below = e.op("and", e.cmp("icmp eq", a[1], b[1]), below)
+    return e.op("or", e.cmp("icmp slt", ordered(e, high, a[1]), ordered(e, high, b[1])), below)
+
+
+# Comparisons of 64-bit integers by their halves.
+WIDE_COMPARISONS: dict[str, Callable[[Tiles, DType, Halves, Halves], V]] = {
+    "eq": _same,
+    "ne": lambda e, dtype, a, b: e.negated(_same(e, dtype, a, b)),
+    "lt": _less,
+    "gt": lambda e, dtype, a, b: _less(e, dtype, b, a),
+    "le": lambda e, dtype, a, b: e.negated(_less(e, dtype, b, a)),
+    "ge": lambda e, dtype, a, b: e.negated(_less(e, dtype, a, b)),
+}
+
+
 # -- conversions -----------------------------------------------------------------------------------------------------
 def from_float(e: Tiles, dtype: DType, value: V) -> V:
     """Towards zero, to the nearest end where it does not fit, NaN to 0."""
@@ -116,6 +144,9 @@ def _op(opcode: str) -> Emit:
 
 def ordered(e: Tiles, dtype: DType, value: V) -> V:
     """A tile whose order as int32 is the order of the type."""
+    known = e.constant_of(value)
+    if known is not None and dtype is DType.UINT32:
+        return constant(e, int(known) + LEAST)
     return e.op("add", value, constant(e, LEAST)) if dtype is DType.UINT32 else value
 
 

@@ -22,7 +22,7 @@ from autofusion.ops.folds import FOLDS
 from autofusion.targets.ascend import integers, scalar
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
 from autofusion.targets.ascend.elementwise import FLOATS, MASKS
-from autofusion.targets.ascend.integers import INTEGERS, TILED
+from autofusion.targets.ascend.integers import INTEGERS, TILED, WIDE, WIDE_COMPARISONS, Halves
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
 from autofusion.targets.vecmath.values import V
@@ -137,12 +137,12 @@ class Vector:
         along = self._vector_axis(target, axes) if kind is not None else None
         if kind == "move" and along is not None and not self._movable(target, operands[0], along):
             kind = self._computing(dtype, op, operands)
-        if kind is None or along is None or not self._addressable(operands, along):
+        if kind is None or along is None or not self._addressable(operands, along, kind):
             self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
             return
         outer = [a for a in axes if a is not along]
         place = self.places[target.name]
-        positions = [o.value for o in operands if isinstance(o, Literal) and isinstance(o.value, Expr)]
+        positions = positions_of(operands)
         curved = any(coefficient_of(p, along.name) is None for p in positions)
         if place.dtype.size == 8 and (curved or not self._aligned(place, target, along)):
             self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
@@ -165,6 +165,9 @@ class Vector:
 
     def _computing(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
         types = [self._dtype(o) for o in operands]
+        wide = types[0] in WIDE and all(t is types[0] for t in types) and not positions_of(operands)
+        if wide and (op in WIDE_COMPARISONS or (op == "cast" and dtype in TILED)):
+            return "wide"
         if op == "cast":
             return "cast" if castable(types[0], dtype) else None
         if dtype.is_integer and dtype.size == 8:
@@ -201,7 +204,7 @@ class Vector:
                 return axis
         return None
 
-    def _addressable(self, operands: Sequence[Operand], along: Axis) -> bool:
+    def _addressable(self, operands: Sequence[Operand], along: Axis, kind: str = "") -> bool:
         for operand in operands:
             if isinstance(operand, Literal):
                 if isinstance(operand.value, Expr) and not countable(operand.value, along.name):
@@ -211,6 +214,8 @@ class Vector:
             factor = coefficient_of(place.address(operand.index), along.name)
             if factor is None and not countable(place.address(operand.index), along.name):
                 return False
+            if kind == "wide":
+                continue  # gathered in any case
             if factor not in (0, 1) and place.dtype.size not in (2, 4):
                 return False
             if factor == 1 and not self._aligned(place, operand, along) and place.dtype.size not in (2, 4):
@@ -268,7 +273,7 @@ class Vector:
         self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], along: Axis, count: Dim, kind: str
     ) -> None:
         """One row: the instructions. Positions of 64 bits are made as int32 where the row's first and last are some."""
-        positions = [o.value for o in operands if isinstance(o, Literal) and isinstance(o.value, Expr)]
+        positions = positions_of(operands)
         if self.places[target.name].dtype.size < 8 or not positions:
             self._instructions(target, dtype, op, operands, along, count, kind)
             return
@@ -364,8 +369,12 @@ class Vector:
             bits = f"{source.name}[{_sum(first, offset)}].ReinterpretCast<uint16_t>()"
             text = f"Or({goal}.ReinterpretCast<uint16_t>(), {bits}, {bits}, n * {dtype.size // 2});"
             return _Listed([text.replace("n * 1)", "n)")], goal, 0, 0, False)
-        values = [self._operand(tiles, o, along, kind, offset) for o in operands]
-        if kind == "cast":
+        values = [] if kind == "wide" else [self._operand(tiles, o, along, kind, offset) for o in operands]
+        if kind == "wide":
+            halves = [self._halves(tiles, o, along, offset) for o in operands]
+            compare = WIDE_COMPARISONS.get(op)
+            value = compare(tiles, self._dtype(operands[0]), *halves) if compare else halves[0][0]
+        elif kind == "cast":
             value = self._cast(tiles, values[0], self._dtype(operands[0]), dtype)
         elif kind == "integer":
             value = INTEGERS[op](tiles, self._dtype(operands[-1]), *values)
@@ -508,6 +517,25 @@ class Vector:
             moved,
         )
         return integers.extended(tiles, place.dtype, wide) if place.dtype in TILED else wide
+
+    def _halves(self, tiles: Tiles, operand: Operand, along: Axis, offset: str) -> Halves:
+        """The low and the high 32 bits of 64-bit integers."""
+        if isinstance(operand, Literal):
+            assert not isinstance(operand.value, Expr)
+            return tiles.bits(INT, int(operand.value)), tiles.bits(INT, int(operand.value) >> 32)
+        place = self.places[operand.name]
+        address = place.address(operand.index)
+        if coefficient_of(address, along.name) == 0:
+            element = f"{place.name}.GetValue({cxx(address)})"
+            low, high = (
+                tiles.emit(INT, f"Duplicate({{d}}, static_cast<int32_t>({each}), whole)")
+                for each in (element, f"{element} >> 32")
+            )
+            return low, high
+        start = self._positions(tiles, dims.multiply(address, 8), along, offset)
+        text = f"Gather({{d}}, {place.name}.ReinterpretCast<int32_t>(), {{0}}.ReinterpretCast<uint32_t>(), {{base}}, n)"
+        low, high = (tiles.emit(INT, text.replace("{base}", f"{base}u"), start) for base in (0, 4))
+        return low, high
 
     def _positions(self, tiles: Tiles, dim: Dim, along: Axis, offset: str) -> V:
         """The values of a dim along an axis, from its element `offset` on."""
@@ -658,6 +686,11 @@ def castable(source: DType, goal: DType) -> bool:
     if source is DType.INT64:
         return goal in (DType.FLOAT32, DType.BOOL)
     return all(t in (*COMPUTED, *TILED) for t in (source, goal))
+
+
+def positions_of(operands: Sequence[Operand]) -> list[Expr]:
+    """The literals that are positions."""
+    return [o.value for o in operands if isinstance(o, Literal) and isinstance(o.value, Expr)]
 
 
 def small(operand: Operand) -> bool:
