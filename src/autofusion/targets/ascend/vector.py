@@ -33,6 +33,7 @@ COMPUTED = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)  # what fl
 # Unsigned types whose bits the instructions take as signed.
 SIGNED = {DType.UINT16: "int16_t", DType.UINT32: "int32_t", DType.UINT64: "int64_t"}
 SIGNED_VIEW = {dtype: f".ReinterpretCast<{name}>()" for dtype, name in SIGNED.items()}
+MOVES = {"copy": "Or", "bitwise_and": "And", "bitwise_or": "Or", "bitwise_not": "Not"}  # of bits, 16 at a time
 UNIT = "e"  # the axis within a block of equal elements
 
 
@@ -135,7 +136,7 @@ class Vector:
             return
         kind = self._kind(dtype, op, operands)
         along = self._vector_axis(target, axes) if kind is not None else None
-        if kind == "move" and along is not None and not self._movable(target, operands[0], along):
+        if kind == "move" and along is not None and not all(self._movable(target, o, along) for o in operands):
             kind = self._computing(dtype, op, operands)
         if kind is None or along is None or not self._addressable(operands, along, kind):
             self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
@@ -159,7 +160,7 @@ class Vector:
 
     def _kind(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
         """Which table computes it on tiles; "move": bits from one place to another; None for the scalar unit."""
-        if op == "copy" and self._dtype(operands[0]) is dtype and dtype.size in (2, 8):
+        if op in MOVES and dtype.size in (2, 8) and all(self._dtype(o) is dtype for o in operands):
             return "move"
         return self._computing(dtype, op, operands)
 
@@ -363,12 +364,16 @@ class Vector:
         start = substitute(place.address(target.index), {along.name: 0})
         goal = f"{place.name}[{_sum(start, offset)}]"
         if kind == "move":
-            assert isinstance(operands[0], Access)
-            source = self.places[operands[0].name]
-            first = substitute(source.address(operands[0].index), {along.name: 0})
-            bits = f"{source.name}[{_sum(first, offset)}].ReinterpretCast<uint16_t>()"
-            text = f"Or({goal}.ReinterpretCast<uint16_t>(), {bits}, {bits}, n * {dtype.size // 2});"
-            return _Listed([text.replace("n * 1)", "n)")], goal, 0, 0, False)
+            bits = [goal]
+            for operand in operands:
+                assert isinstance(operand, Access)
+                source = self.places[operand.name]
+                first = substitute(source.address(operand.index), {along.name: 0})
+                bits.append(f"{source.name}[{_sum(first, offset)}]")
+            bits += bits[1:] if op == "copy" else []
+            tensors = ", ".join(f"{each}.ReinterpretCast<uint16_t>()" for each in bits)
+            text = f"{MOVES[op]}({tensors}, n{f' * {dtype.size // 2}' if dtype.size > 2 else ''});"
+            return _Listed([text], goal, 0, 0, False)
         values = [] if kind == "wide" else [self._operand(tiles, o, along, kind, offset) for o in operands]
         if kind == "wide":
             halves = [self._halves(tiles, o, along, offset) for o in operands]
