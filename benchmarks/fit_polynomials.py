@@ -1,6 +1,6 @@
 """Fit the polynomials of `autofusion.targets.vecmath.polynomials` and print their table.
 
-Run `python benchmarks/fit_polynomials.py > /tmp/table.txt` and compare with (or paste into) `polynomials.py`.
+Run `python -m benchmarks fit_polynomials > /tmp/table.txt` and compare with (or paste into) `polynomials.py`.
 
 Method: weighted least squares at Chebyshev nodes in 60-digit arithmetic, which is close to the minimax polynomial.
 The coefficients are rounded to the target's precision one after another from the lowest order up, and the remaining
@@ -11,7 +11,7 @@ Every row prints the largest weighted error of the rounded polynomial as a power
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mpmath as mp
@@ -183,7 +183,7 @@ def rows() -> list[Fit]:
     ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     print("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in rows():
         coefficients, error = fit(row)
