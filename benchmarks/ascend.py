@@ -9,7 +9,6 @@ them in the C++ compiler, less once its results are cached.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -28,6 +27,7 @@ from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
 from autofusion.jit.explain import explain
 from autofusion.runtime.ascend import AscendExecutable, Counters
+from benchmarks.command import Parser
 from benchmarks.export import case_of
 from benchmarks.workloads import WORKLOADS
 
@@ -207,12 +207,7 @@ def sizes() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     known = [*FILES, *BUILT, *WORKLOADS]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks ascend",
-        description=__doc__,
-        epilog=sizes(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser("ascend", __doc__, sizes())
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join(known)} (all)")
     parser.add_argument("--target", default="ascend910b", choices=("ascend910b", "ascend950"))
     parser.add_argument("--json", action="store_true")

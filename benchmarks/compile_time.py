@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def distinct_groups(count: int) -> Graph:
     return F.build()
 
 
-def cold(name: str, function: object, shapes: list[tuple[int, ...]]) -> None:
+def cold(name: str, function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
     arrays = [np.ones(shape, np.float32) for shape in shapes]
     start = time.perf_counter()
     compiled = af.compile(function, arrays)

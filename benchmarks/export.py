@@ -6,7 +6,6 @@ Whoever measures one then needs no PyTorch.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import io
@@ -25,6 +24,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from benchmarks.command import Parser
 from benchmarks.workloads import WORKLOADS, Workload
 
 Array = NDArray[Any]
@@ -161,7 +161,7 @@ def count(module: Any, inputs: Any) -> tuple[Arithmetic, tuple[Any, ...]]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks export", description=__doc__)
+    parser = Parser("export", __doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="workloads (all)")
     parser.add_argument("--small", action="store_true", help="the reduced sizes")
     chosen = parser.parse_args(arguments)

@@ -7,7 +7,6 @@ between two readings of the probes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import export, judge, native, probes
+from benchmarks.command import Parser
 from benchmarks.peers import PEERS, YARDSTICKS, Peer
 from benchmarks.probes import Reading
 from benchmarks.workloads import WORKLOADS, Workload
@@ -170,7 +170,7 @@ def measure(
         for peer in settings.peers:
             if not peer.has(workload):
                 continue
-            result = {"workload": workload.name, "peer": peer.name, "threads": threads}
+            result: dict[str, Any] = {"workload": workload.name, "peer": peer.name, "threads": threads}
             results.append(result)
             cold = Process(peer, workload, case, threads, Path(folder) / peer.name)
             found = cold.answer()
@@ -207,7 +207,7 @@ def measure(
 def _enough(result: dict[str, Any], settings: Settings, readings: Sequence[Reading]) -> bool:
     """Whether as many rounds count as were asked for."""
     judge.settle(result["rounds"], judge_by(readings))
-    return sum(each["kept"] for each in result["rounds"]) >= settings.rounds
+    return [each["kept"] for each in result["rounds"]].count(True) >= settings.rounds
 
 
 def _short(result: dict[str, Any]) -> str:
@@ -240,7 +240,7 @@ def versions(results: list[dict[str, Any]]) -> dict[str, str]:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
-def chosen(parser: argparse.ArgumentParser, text: str, kind: str, known: Any) -> tuple[Any, ...]:
+def chosen(parser: Parser, text: str, kind: str, known: Any) -> tuple[Any, ...]:
     """The rows that a comma-separated list names: `all`, names, or beginnings of names such as `a_`."""
     rows: dict[str, Any] = {}
     for name in filter(None, text.split(",")):
@@ -252,7 +252,7 @@ def chosen(parser: argparse.ArgumentParser, text: str, kind: str, known: Any) ->
 
 
 def settings_of(arguments: Sequence[str]) -> tuple[Settings, Path | None]:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks run", description="measure workloads")
+    parser = Parser("run", "measure workloads")
     parser.add_argument("--workloads", default="all", metavar="NAME,…", help="names or beginnings such as a_ (all)")
     parser.add_argument("--peers", default="all", metavar="NAME,…", help=f"of {', '.join(PEERS)} (all)")
     parser.add_argument("--yardsticks", default="all", metavar="NAME,…", help=f"of {', '.join(YARDSTICKS)} (all)")

@@ -9,12 +9,12 @@ compile   the partition's time as graphs grow, and cold compile times
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 import autofusion as af
 from autofusion.runtime import pool
 from benchmarks import compile_time, partition, probes
+from benchmarks.command import Parser
 from benchmarks.export import Array
 from benchmarks.native import Missing, library
 
@@ -75,7 +76,7 @@ def gemm(threads: int) -> None:
         both = af.compile(lambda x, y: x @ y, [a, b])
         weights = af.compile(lambda x, y=b: x @ y, [a])
         rates = [
-            flops / median(lambda run=run, given=given: run(*given, threads=threads)) * 1e-9
+            flops / median(partial(run, *given, threads=threads)) * 1e-9
             for run, given in ((both, (a, b)), (weights, (a,)))
         ]
         print(f"  {name:24s}" + "".join(f"{rate:12.1f}{rate / peak:8.1%}" for rate in rates))
@@ -99,8 +100,8 @@ def vector_math(threads: int, few: int = 1 << 16, many: int = 1 << 18, checked: 
         reference = exact.get(name) or getattr(mpmath, name)
         with mpmath.workdps(30):
             worst = max(ulps(f, reference(mpmath.mpf(float(at)))) for f, at in zip(found, x[:checked], strict=True))
-        seconds = median(lambda run=long, given=x: run(given, threads=threads))
-        seconds -= median(lambda run=short, given=x[:few]: run(given, threads=threads))
+        seconds = median(partial(long, x, threads=threads))
+        seconds -= median(partial(short, x[:few], threads=threads))
         print(f"  {name:28s}{seconds / (many - few) * 1e9:12.3f}{worst:10.2f}")
 
 
@@ -141,7 +142,7 @@ def barrier(threads: int) -> None:
     assert nothing is not None
     plans = [pool.Plan(((pool.Task(nothing, (), 0, 0),),) * phases) for phases in (1, PHASES + 1)]
     empty, chunks = np.zeros(0, np.int64), np.full(1, threads, np.int64)
-    one, many = (median(lambda p=p: p.launch(empty.astype(np.uint64), empty, chunks, threads)) for p in plans)
+    one, many = (median(partial(p.launch, empty.astype(np.uint64), empty, chunks, threads)) for p in plans)
     print(f"a phase and its barrier, {threads} threads: {(many - one) / PHASES * 1e9:.0f} ns")
 
 
@@ -161,9 +162,7 @@ PARTS: dict[str, Callable[[int], None]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks micro", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("micro", __doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (all)")
     parser.add_argument("--threads", default="1,2", metavar="N,…", help="each number of threads (1,2)")
     given = parser.parse_args(arguments)

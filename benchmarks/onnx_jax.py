@@ -41,8 +41,9 @@ def load(path: Path) -> Callable[..., tuple[Any, ...]]:
 
 
 def narrow(array: Any) -> Any:
-    """JAX computes indices in 32 bits by default."""
-    return array.astype(np.int32) if array.dtype == np.int64 else array
+    """JAX computes indices in 32 bits by default. The bound of an open slice is the largest int64: of int32 then."""
+    limits = np.iinfo(np.int32)
+    return np.clip(array, limits.min, limits.max).astype(np.int32) if array.dtype == np.int64 else array
 
 
 def _axes(attributes: Attributes, axes: Any) -> tuple[int, ...] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import Parser
 from benchmarks.judge import geometric_mean
 from benchmarks.peers import PEERS
 
@@ -173,7 +173,7 @@ def comparison(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 # -- the commands ------------------------------------------------------------------------------------------------------
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks report", description="print and draw results")
+    parser = Parser("report", "print and draw results")
     parser.add_argument("results", metavar="RESULTS", help="what `run --output` wrote")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a drawing, .png or .svg")
     given = parser.parse_args(arguments)
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks compare", description="two results side by side")
+    parser = Parser("compare", "two results side by side")
     parser.add_argument("old", metavar="OLD")
     parser.add_argument("new", metavar="NEW")
     given = parser.parse_args(arguments)
