@@ -247,7 +247,9 @@ class Vector:
                 if not self._aligned(place, access, along):
                     steps.append(None)
             (step,) = set(steps) if len(set(steps)) == 1 else (None,)
-            if step is None or step <= 0 or not isinstance(count, int) or not count <= step < count + 32:
+            # A row is padded by less than a block: what is further apart is a part of a longer row.
+            block = min(self.places[access.name].lanes for access in accesses)
+            if step is None or step <= 0 or not isinstance(count, int) or not count <= step < count + block:
                 return outer, count
             if step != count and not all(self._padded(access.name, along, step) for access in reads):
                 return outer, count
