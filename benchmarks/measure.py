@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autofusion.version import __version__
 from benchmarks import export, judge, native, probes
 from benchmarks.command import Parser
 from benchmarks.peers import PEERS, YARDSTICKS, Peer
@@ -106,12 +107,10 @@ class Process:
 
 
 def _environment(threads: int, caches: Path) -> dict[str, str]:
-    """Threads and cache folders as each peer takes them. Fewer threads than cores run on as few cores."""
+    """Threads and cache folders as each peer takes them."""
     count = str(threads)
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return {
         **os.environ,
-        "PYTHONPATH": path,
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "AUTOFUSION_NUM_THREADS"), count),
         "AUTOFUSION_CACHE_DIR": str(caches / "autofusion"),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
@@ -233,7 +232,11 @@ def machine() -> dict[str, Any]:
 
 def versions(results: list[dict[str, Any]]) -> dict[str, str]:
     """Of all packages that took part, which the results then no longer carry."""
-    found = {"python": platform.python_version(), "C compiler": native.version()}
+    found = {
+        "graph-autofusion": __version__,
+        "python": platform.python_version(),
+        "C compiler": native.version(),
+    }
     for each in results:
         found |= each.pop("versions", {})
     return dict(sorted(found.items()))

@@ -158,7 +158,7 @@ def iree(workload: Workload, case: Case, threads: int) -> Run:
 PEERS = {
     row.name: row
     for row in (
-        Peer("ours", ours, ("autofusion", "onnx"), ("graph-autofusion", "llvmlite", "numpy")),
+        Peer("ours", ours, ("autofusion", "onnx"), ("llvmlite", "numpy")),
         Peer("eager", eager, ("torch", "benchmarks.modules"), ("torch",)),
         Peer("inductor", inductor, ("torch", "benchmarks.modules", "torch._inductor.compile_fx"), ("torch",)),
         Peer("onnxruntime", onnxruntime, ("onnxruntime",), ("onnxruntime",)),

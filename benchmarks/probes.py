@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.export import Arithmetic
@@ -45,18 +47,36 @@ class Roofline:
         return max(moving, computing) * 1e3
 
 
+def cores(threads: int) -> set[int]:
+    """The cores of `threads` threads: the last ones, as systems put their own work on the first."""
+    return set(sorted(os.sched_getaffinity(0))[-threads:])
+
+
+@contextlib.contextmanager
+def bound(threads: int) -> Iterator[None]:
+    """On these cores alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores(threads))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def fma_rate(threads: int, steps: int = 100_000) -> float:
     """GFLOP/s of `threads` threads together. Raises Missing."""
     function = library("probes").fma_rate
     function.restype, function.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_long]
-    return float(function(threads, steps))
+    with bound(threads):
+        return float(function(threads, steps))
 
 
 def copy_rate(threads: int, footprint: int) -> float:
     """GB/s of `threads` threads together. Raises Missing."""
     function = library("probes").copy_rate
     function.restype, function.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
-    return float(function(threads, footprint, max(2, (1 << 26) // footprint)))
+    with bound(threads):
+        return float(function(threads, footprint, max(2, (1 << 26) // footprint)))
 
 
 def take(threads: int) -> Reading:

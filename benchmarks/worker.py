@@ -20,6 +20,7 @@ from benchmarks.export import Case
 from benchmarks.judge import share
 from benchmarks.native import Missing
 from benchmarks.peers import EVERYONE, outputs_of
+from benchmarks.probes import cores
 from benchmarks.workloads import WORKLOADS
 
 SAMPLE = 50e-6  # seconds that a sample lasts at least: shorter calls are repeated within one
@@ -50,6 +51,7 @@ def main() -> int:
 def _ready(specification: dict[str, Any], answer: Callable[..., None]) -> Callable[[], Any]:
     """Load, call, check; the costs are said. Memory is what is used beyond imports and inputs."""
     peer, workload = EVERYONE[specification["peer"]], WORKLOADS[specification["workload"]]
+    os.sched_setaffinity(0, cores(specification["threads"]))
     case = Case(Path(specification["case"]), specification["small"])
     peer.start()
     held = case.inputs()
