@@ -137,6 +137,7 @@ def count(module: Any, inputs: Any) -> tuple[Arithmetic, tuple[Any, ...]]:
     from torch.utils.flop_counter import FlopCounterMode
 
     aten = torch.ops.aten
+    counted = {torch.Tag.pointwise, getattr(torch.Tag, "reduction", torch.Tag.pointwise)}
     composite = {aten.native_layer_norm.default: 4, aten._softmax.default: 4, aten.native_batch_norm.default: 2}
     totals = {"elements": 0, "embedded": 0}
     embedded: set[int] = set()
@@ -145,8 +146,7 @@ def count(module: Any, inputs: Any) -> tuple[Arithmetic, tuple[Any, ...]]:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             found = func(*args, **(kwargs or {}))
             tensors = [t for t in (*args, *as_tuple(found)) if isinstance(t, torch.Tensor)]
-            counted = torch.Tag.pointwise in func.tags or torch.Tag.reduction in func.tags
-            if tensors and (counted or func in composite):
+            if tensors and (func in composite or not counted.isdisjoint(func.tags)):
                 totals["elements"] += composite.get(func, 1) * max(t.numel() for t in tensors)
             if func is aten.embedding.default:
                 embedded.add(args[0].data_ptr())

@@ -138,7 +138,8 @@ def run(settings: Settings, say: Any = print) -> dict[str, Any]:
                 say(f"{workload.name:26s} {threads}  {each['peer']:12s} {_short(each)}")
     for each in results:
         if each.get("rounds"):
-            each |= judge.settle(each["rounds"], judge_by(readings[each["threads"]]))
+            each |= judge.settle(each["rounds"], probes.best(readings[each["threads"]]))
+    rooflines = {threads: limits.with_better(probes.roofline(threads)) for threads, limits in rooflines.items()}
     return {
         "format": 1,
         "machine": machine(),
@@ -154,10 +155,6 @@ def run(settings: Settings, say: Any = print) -> dict[str, Any]:
         "arithmetic": {name: asdict(work) for name, work in arithmetic.items()},
         "results": results,
     }
-
-
-def judge_by(readings: Sequence[Reading]) -> Reading:
-    return probes.best(list(readings))
 
 
 def measure(
@@ -205,7 +202,7 @@ def measure(
 
 def _enough(result: dict[str, Any], settings: Settings, readings: Sequence[Reading]) -> bool:
     """Whether as many rounds count as were asked for."""
-    judge.settle(result["rounds"], judge_by(readings))
+    judge.settle(result["rounds"], probes.best(readings))
     return [each["kept"] for each in result["rounds"]].count(True) >= settings.rounds
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 from benchmarks.export import Arithmetic
 from benchmarks.native import library
@@ -27,8 +27,10 @@ class Reading:
         return self.fma < SHARE * best.fma or self.copy < SHARE * best.copy
 
 
-def best(readings: list[Reading]) -> Reading:
-    return Reading(max(r.fma for r in readings), max(r.copy for r in readings))
+def best(readings: Sequence[Reading]) -> Reading:
+    """The ninth decile of each, so that a moment of higher clocks is no measure."""
+    fma, copy = (sorted(values)[len(values) * 9 // 10] for values in zip(*map(astuple, readings), strict=True))
+    return Reading(fma, copy)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class Roofline:
 
     fma: float
     copy: Mapping[int, float]
+
+    def with_better(self, other: Roofline) -> Roofline:
+        """The higher of each limit."""
+        return Roofline(
+            max(self.fma, other.fma), {size: max(rate, other.copy[size]) for size, rate in self.copy.items()}
+        )
 
     def milliseconds(self, work: Arithmetic) -> float:
         """No less: all bytes moved once at the rate of a copy of that footprint, or all arithmetic, where an operation

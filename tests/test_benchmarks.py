@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ascend import CHIPS
 
 import autofusion
+from autofusion.runtime import aicore
 from benchmarks import __main__ as command
-from benchmarks import judge, measure, native, report
+from benchmarks import ascend, judge, measure, native, probes, report
 from benchmarks.export import Arithmetic, Case, case_of
 from benchmarks.peers import EVERYONE, PEERS, Peer
 from benchmarks.probes import SHARE, Reading, Roofline
@@ -53,6 +55,19 @@ def test_a_workload_in_one_launch(name: str) -> None:
     assert judge.share(model.run(case.inputs()), case.expected(), case.eager()) <= 1
     assert model.explain().fallbacks == ()
     assert model.stats["launches_per_call"] == 1
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", [row.name for row in ROWS if row.name[0] in "tabcdefgi"])
+def test_a_workload_on_the_ai_core_model(name: str, chip: str) -> None:
+    if reason := aicore.unavailable():
+        pytest.skip(reason)
+    small(name)
+    found = ascend.measure(name, chip)
+    assert found["ok"] and found["fallbacks"] == [] and found["fused"]["launches"] == 1
+    assert found["ratio"] >= 1
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -126,6 +141,12 @@ def test_rounds_whose_probe_is_off_are_thrown_away() -> None:
 def test_where_no_round_counts_the_result_says_so() -> None:
     found = judge.settle([measured(4, fma=10), measured(6, fma=10)], Reading(100.0, 20.0))
     assert found == {"median_ms": 5, "min_ms": 3, "settled": False}
+
+
+def test_a_moment_of_higher_clocks_is_no_measure() -> None:
+    assert probes.best([Reading(100.0, 20.0)] * 18 + [Reading(50.0, 10.0), Reading(180.0, 60.0)]) == Reading(
+        100.0, 20.0
+    )
 
 
 def test_the_roofline_is_of_bytes_or_of_arithmetic() -> None:
