@@ -137,7 +137,7 @@ def measure(name: str, target: str) -> dict[str, Any]:
     graph = graph_of(name)
     arrays, sizes = inputs.prepare(graph, [], [], 0)
     if name in WORKLOADS:
-        arrays = case_of(name, small=True).inputs()  # its indices are those of rows that exist
+        arrays = case_of(name, small=True).inputs  # its indices are those of rows that exist
     compiled = api.compile_graph(graph, target)
     assert compiled.compilation is not None
     results = compiled.run(fresh(graph, arrays))

@@ -7,6 +7,7 @@ Whoever measures one then needs no PyTorch.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -56,7 +57,9 @@ class Case:
     def arithmetic(self) -> Arithmetic:
         return Arithmetic(**json.loads((self.folder / "arithmetic.json").read_text()))
 
+    @functools.cached_property
     def inputs(self) -> list[Array]:
+        """Read once."""
         return self._arrays("inputs")
 
     def expected(self) -> list[Array]:

@@ -65,7 +65,7 @@ def ours(workload: Workload, case: Case, threads: int) -> Run:
     """The public way: NumPy arrays in, NumPy arrays of the caller's own out."""
     import autofusion
 
-    model, inputs = autofusion.compile(str(case.model)), case.inputs()
+    model, inputs = autofusion.compile(str(case.model)), case.inputs
     return lambda: model(*inputs)
 
 
@@ -101,7 +101,7 @@ def onnxruntime(workload: Workload, case: Case, threads: int) -> Run:
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(case.model), options, providers=["CPUExecutionProvider"])
-    feed = {each.name: x for each, x in zip(session.get_inputs(), case.inputs(), strict=True)}
+    feed = {each.name: x for each, x in zip(session.get_inputs(), case.inputs, strict=True)}
     return lambda: session.run(None, feed)
 
 
@@ -118,7 +118,7 @@ def openvino(workload: Workload, case: Case, threads: int) -> Run:
         "CACHE_DIR": os.environ.get("OPENVINO_CACHE_DIR", ""),
     }
     model = openvino.Core().compile_model(str(case.model), "CPU", options)
-    inputs = case.inputs()
+    inputs = case.inputs
     return lambda: list(model(inputs, share_inputs=True, share_outputs=True).values())
 
 
@@ -129,7 +129,7 @@ def jax(workload: Workload, case: Case, threads: int) -> Run:
 
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     function = jax.jit(onnx_jax.load(case.model))
-    inputs = [jax.device_put(onnx_jax.narrow(x)) for x in case.inputs()]
+    inputs = [jax.device_put(onnx_jax.narrow(x)) for x in case.inputs]
     return lambda: jax.block_until_ready(function(*inputs))
 
 
@@ -140,7 +140,7 @@ def iree(workload: Workload, case: Case, threads: int) -> Run:
 
     from benchmarks import onnx_jax
 
-    inputs = [onnx_jax.narrow(x) for x in case.inputs()]
+    inputs = [onnx_jax.narrow(x) for x in case.inputs]
     exported = jax.export.export(jax.jit(onnx_jax.load(case.model)))(*inputs)
     binary = compiler.compile_str(
         exported.mlir_module_serialized,

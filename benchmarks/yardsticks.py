@@ -25,7 +25,7 @@ def hand_c(workload: Workload, case: Case, threads: int) -> Callable[[], Any]:
     """For the workloads of HAND_C. Raises Missing where there is no C compiler."""
     function = getattr(library("yardsticks"), workload.build)
     function.restype = None
-    operands, outputs = [*case.inputs(), *case.parameters()], _outputs(case)
+    operands, outputs = [*case.inputs, *case.parameters()], _outputs(case)
     sizes = tuple(workload.sizes(case.small).values())
     inputs_at, outputs_at = (
         (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays)) for arrays in (operands, outputs)
@@ -46,7 +46,7 @@ def numba(workload: Workload, case: Case, threads: int) -> Callable[[], Any]:
     loop = {"chain20": chain20, "adamw": adamw}[workload.build]
     numba.set_num_threads(threads)
     function = numba.njit(parallel=threads > 1, fastmath={"contract", "nsz"})(loop(numba.prange))
-    inputs, outputs = case.inputs(), _outputs(case)
+    inputs, outputs = case.inputs, _outputs(case)
 
     def run() -> list[Array]:
         function(*inputs, *outputs)

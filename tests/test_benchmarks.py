@@ -52,7 +52,7 @@ def test_a_workload_in_one_launch(name: str) -> None:
     """Against eager PyTorch in float64; nothing runs on the host."""
     case = small(name)
     model = autofusion.compile(str(case.model))
-    assert judge.share(model.run(case.inputs()), case.expected(), case.eager()) <= 1
+    assert judge.share(model.run(case.inputs), case.expected(), case.eager()) <= 1
     assert model.explain().fallbacks == ()
     assert model.stats["launches_per_call"] == 1
 
