@@ -64,20 +64,21 @@ def text(results: dict[str, Any]) -> str:
     ]
     for threads, roofline in results["rooflines"].items():
         rates = ", ".join(f"{rate:.0f} to {int(size) >> 10:,} KiB" for size, rate in roofline["copy"].items())
-        lines.append(f"{threads} threads: {roofline['fma']:.0f} GFLOP/s; copies, GB/s: {rates}")
+        lines.append(f"{_plural(int(threads))}: {roofline['fma']:.0f} GFLOP/s; copies, GB/s: {rates}")
     for (workload, threads), row in cells(results).items():
         lines += ["", *_table(workload, threads, row, results["rooflines"][str(threads)]["ms"][workload])]
     for threads in results["rooflines"]:
         found = list(ratios(results, int(threads)).values())
         if found:
             faster = sum(r < 1 for r in found)
-            lines += [
-                "",
-                f"{threads} threads: geometric mean of {OURS} over the best peer {geometric_mean(found):.3f}, ",
-            ]
-            lines[-1] += f"faster in {faster} of {len(found)}"
+            mean = f"geometric mean of {OURS} over the best peer {geometric_mean(found):.3f}"
+            lines += ["", f"{_plural(int(threads))}: {mean}, faster in {faster} of {len(found)}"]
             lines += [f"  over {name} {mean:.3f} ({count})" for name, mean, count in _against(results, int(threads))]
     return "\n".join(lines)
+
+
+def _plural(threads: int) -> str:
+    return f"{threads} thread{'s' if threads > 1 else ''}"
 
 
 def _against(results: dict[str, Any], threads: int) -> list[tuple[str, float, int]]:
@@ -98,7 +99,7 @@ HEAD = f"{'peer':14s}" + "".join(name.rjust(width) for name, width in COLUMNS)
 
 def _table(workload: str, threads: int, row: Sequence[Result], roofline: float) -> list[str]:
     best = best_peer(row)
-    lines = [f"{workload}, {threads} threads, roofline {roofline:.4g} ms", HEAD]
+    lines = [f"{workload}, {_plural(threads)}, roofline {roofline:.4g} ms", HEAD]
     for each in row:
         if "median_ms" not in each:
             lines.append(f"{each['peer']:14s}{each['status']}: {each.get('reason', '')}")
@@ -116,32 +117,38 @@ def _table(workload: str, threads: int, row: Sequence[Result], roofline: float) 
 
 # -- a drawing ---------------------------------------------------------------------------------------------------------
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Times over the roofline, a panel for each number of threads: a mark for everyone whose numbers are right."""
+    """Times over the roofline, a panel for each number of threads: a mark for everyone whose numbers are right.
+
+    Workloads with a roofline of less than a microsecond are left out: their time is that of the call.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     counts = [int(threads) for threads in results["rooflines"]]
-    names = list(results["arithmetic"])
+    least = min((roofline["ms"] for roofline in results["rooflines"].values()), key=lambda ms: sum(ms.values()))
+    names = [name for name, ms in least.items() if ms >= 1e-3]
     figure, panels = pyplot.subplots(
-        1, len(counts), figsize=(7 * len(counts), 1.5 + 0.32 * len(names)), sharey=True, squeeze=False
+        1, len(counts), figsize=(1.5 + 6 * len(counts), 1.6 + 0.3 * max(len(names), 6)), sharey=True, squeeze=False
     )
     for panel, threads in zip(panels[0], counts, strict=True):
         shown: dict[str, list[tuple[float, int]]] = {}
         for (workload, count), row in cells(results).items():
-            for each in row:
-                if count == threads and each["status"] == "right":
+            for each in row if count == threads and workload in names else ():
+                if each["status"] == "right":
                     over = each["median_ms"] / results["rooflines"][str(threads)]["ms"][workload]
                     shown.setdefault(each["peer"], []).append((over, names.index(workload)))
         for name, points in shown.items():
             style = {"marker": "D", "s": 46, "zorder": 3} if name == OURS else {"marker": "o", "s": 20, "alpha": 0.7}
             panel.scatter([x for x, _ in points], [y for _, y in points], label=name, **style)
-        panel.set(xscale="log", title=f"{threads} threads", xlabel="time over the roofline")
+        panel.set(xscale="log", title=_plural(threads), xlabel="time over the roofline")
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter("")
         panel.set_yticks(range(len(names)), names)
         panel.grid(axis="x", alpha=0.3)
     panels[0][0].invert_yaxis()
-    panels[0][-1].legend(fontsize=8)
+    panels[0][-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
     figure.suptitle(f"{results['machine']['cpu']}, {results['machine']['cores']} cores")
     figure.tight_layout()
     figure.savefig(path)

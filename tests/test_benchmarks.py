@@ -232,7 +232,7 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["onnxruntime*"][2] == "1.00"
     assert {"inductor✗", "eager~", "hand-c"} <= rows.keys()
     assert "jax           not installed: jax is not installed" in out
-    assert "1 threads: geometric mean of ours over the best peer 0.800, faster in 1 of 1" in out
+    assert "1 thread: geometric mean of ours over the best peer 0.800, faster in 1 of 1" in out
     assert "over hand-c 2.000 (1)" in out and "over inductor" not in out
 
 
