@@ -204,7 +204,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tu
         cores,
         lane_bytes=256,
         near_bytes=ub,
-        bandwidth=1.6e6 / cores / 1.0,
+        bandwidth=1.8e9 / 1e6 * (9.907 + 15.896 / cores),
         rate=1.8e9 / 1e6 / 0.0206,
         contract_rate=1.8e9 / 1e6 * 16 * 16 * 16 / 2,
         barrier_us=2.0,

@@ -9,6 +9,7 @@ from autofusion.errors import TargetError
 from autofusion.kernel.ir import Kernel
 from autofusion.kernel.schedule import Analysis, Schedule, Tile, estimate, propose
 from autofusion.target import Target
+from autofusion.targets.ascend import products
 from autofusion.targets.ascend.kernel import onchip_bytes
 from autofusion.tile import build
 
@@ -32,9 +33,13 @@ def choose(kernel: Kernel, target: Target) -> Schedule:
         size = used(schedule, 1)
         return size is None or size <= capacity
 
+    analysis = Analysis(kernel)
+    if analysis.contractions:
+        of_products = next(filter(fits, products.candidates(analysis, target)), None)
+        if of_products is not None:
+            return of_products
     chosen = propose(kernel, target, fits)
     chosen = replace(chosen, chunks=VECTOR_CORES * target.cores)
-    analysis = Analysis(kernel)
     if analysis.contractions or not chosen.outer or chosen.parts > 1:
         return chosen
     for axis in reversed([tile.axis for tile in chosen.outer]):

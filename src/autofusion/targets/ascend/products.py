@@ -1,0 +1,93 @@
+"""Schedules for contractions on the cube: the tiles that cost the least time, of those that their consumers can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autofusion.autofuse.products import Product, Tiling, block_of, lengths, tilings
+from autofusion.dims import Dim, Expr, product
+from autofusion.kernel.ir import Contract
+from autofusion.kernel.schedule import Analysis, Schedule, Tile, estimate
+from autofusion.kinds import Kind
+from autofusion.target import Target
+
+CHUNKS = 1 << 16  # as many as there are tiles: cores take equal numbers of them
+SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the vector unit's memory
+
+
+def candidates(analysis: Analysis, target: Target) -> Iterator[Schedule]:
+    """Schedules by the time of the largest contraction, the fastest first; each of less on-chip memory than the last.
+
+    The first does not count what is on-chip: a result that leaves by the copy path alone needs nothing there.
+    """
+    chosen = _Products(analysis, target)
+    seen: set[Tiling] = set()
+    for limit in (None, *(int(target.onchip_bytes * share) for share in SHARES)):
+        tiling = next((t for t in chosen.tilings if limit is None or chosen.held(t) <= limit), None)
+        if tiling is not None and tiling not in seen:
+            seen.add(tiling)
+            yield chosen.schedule(tiling)
+
+
+class _Products:
+    """The largest contraction of a kernel, and the tilings of its result, fastest first."""
+
+    def __init__(self, analysis: Analysis, target: Target) -> None:
+        self.analysis = analysis
+        self.target = target
+        self.main = max(analysis.contractions, key=lambda s: _points(s))
+        self.rows, self.columns = (str(i) if isinstance(i, Expr) else "" for i in _sides(self.main))
+        others = [n for n in analysis.cut if n not in (self.rows, self.columns)]
+        self.shape = Product(
+            estimate(product(analysis.extents[n] for n in others)),
+            self._extent(self.rows),
+            self._extent(self.columns),
+            estimate(product(a.extent for a in self.main.reduced)),
+            max((p.dtype.size for p in analysis.kernel.params if p.name in _operands(self.main)), default=4),
+        )
+        self.others = others
+        self.tilings = tilings(target, self.shape, self._lengths(self.rows), self._lengths(self.columns))
+        self._held: dict[Tiling, int] = {}
+
+    def _extent(self, axis: str) -> int:
+        return estimate(self.analysis.extents[axis]) if axis else 1
+
+    def _lengths(self, axis: str) -> list[int]:
+        """Lengths of tiles along an axis: all of it, where tiles cannot be cut along it."""
+        extent = self._extent(axis)
+        return lengths(extent) if axis in self.analysis.cut else [extent]
+
+    def _tiles(self, tiling: Tiling) -> dict[str, int]:
+        wanted = {self.rows: tiling.rows, self.columns: tiling.columns}
+        return {name: wanted.get(name, 1) for name in self.analysis.cut}
+
+    def held(self, tiling: Tiling) -> int:
+        """Bytes in the vector unit's memory: the values of a tile, and the blocks that arrive."""
+        if tiling not in self._held:
+            self._held[tiling] = self.analysis.peak_bytes(self._tiles(tiling)) + self._passing(tiling)
+        return self._held[tiling]
+
+    def _passing(self, tiling: Tiling) -> int:
+        unit, vector = self.target.unit_for(Kind.CONTRACT), self.target.vector
+        rows, columns, _ = block_of(self.target, tiling.rows, tiling.columns, self.shape.size)
+        slots = 3 if unit is not None and (unit.result, vector.left) in self.target.paths else 1
+        return slots * rows * columns * max(4, self.main.dtype.size)
+
+    def schedule(self, tiling: Tiling) -> Schedule:
+        """A block a tile, or as much of it as the cube holds."""
+        block = block_of(self.target, tiling.rows, tiling.columns, self.shape.size)
+        outer = tuple(Tile(name, size) for name, size in self._tiles(tiling).items())
+        return Schedule(outer, (), CHUNKS, block)
+
+
+def _points(statement: Contract) -> int:
+    return estimate(product(a.extent for a in (*statement.axes, *statement.reduced)))
+
+
+def _sides(statement: Contract) -> tuple[Dim, Dim]:
+    index = (0, 0, *statement.target.index)
+    return index[-2], index[-1]
+
+
+def _operands(statement: Contract) -> tuple[str, str]:
+    return statement.left.name, statement.right.name
