@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofusion.autofuse.products import Product, Tiling, block_of, lengths, tilings
-from autofusion.dims import Dim, Expr, product
-from autofusion.kernel.ir import Contract
+from autofusion.dims import Dim, Expr, product, symbols
+from autofusion.kernel.ir import Access, Contract, Copy, Statement, operands_of, reduced_of
 from autofusion.kernel.schedule import Analysis, Schedule, Tile, estimate
 from autofusion.kinds import Kind
 from autofusion.target import Target
 
 CHUNKS = 1 << 16  # as many as there are tiles: cores take equal numbers of them
+VECTOR_CORES = 2  # of an AI core
+INSTRUCTION_US = 0.03  # assumed: what a vector instruction takes beside its elements
 SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of the vector unit's memory
 
 
@@ -46,7 +48,8 @@ class _Products:
             max((p.dtype.size for p in analysis.kernel.params if p.name in _operands(self.main)), default=4),
         )
         self.others = others
-        self.tilings = tilings(target, self.shape, self._lengths(self.rows), self._lengths(self.columns))
+        found = tilings(target, self.shape, self._lengths(self.rows), self._lengths(self.columns))
+        self.tilings = sorted(found, key=self._microseconds)
         self._held: dict[Tiling, int] = {}
 
     def _extent(self, axis: str) -> int:
@@ -56,6 +59,23 @@ class _Products:
         """Lengths of tiles along an axis: all of it, where tiles cannot be cut along it."""
         extent = self._extent(axis)
         return lengths(extent) if axis in self.analysis.cut else [extent]
+
+    def _microseconds(self, tiling: Tiling) -> float:
+        """The cube's time and the vector cores' overlap, but for the last tile's."""
+        tiles = self._tiles(tiling)
+        one = sum(self._consumed(s, tiles) for s in self.analysis.kernel.statements if not isinstance(s, Contract | Copy))
+        counts = [-(-estimate(self.analysis.extents[name]) // size) for name, size in tiles.items()]
+        rounds = -(-estimate(product(counts)) // (VECTOR_CORES * self.target.cores))
+        return max(tiling.microseconds, rounds * one) + one
+
+    def _consumed(self, statement: Statement, tiles: dict[str, int]) -> float:
+        """Microseconds of a statement on a tile: one instruction, or one a row where its operands are not alike."""
+        axes = {a.name for a in (*statement.axes, *reduced_of(statement))}
+        *rows, last = [self.analysis.extent_in(a.name, tiles) for a in (*statement.axes, *reduced_of(statement))] or [1]
+        reads = [o for o in operands_of(statement) if isinstance(o, Access)]
+        alike = all({n for i in o.index for n in symbols(i)} == axes for o in (*reads, statement.target))
+        count = estimate(product(rows))
+        return (1 if alike else count) * INSTRUCTION_US + count * last / self.target.rate
 
     def _tiles(self, tiling: Tiling) -> dict[str, int]:
         wanted = {self.rows: tiling.rows, self.columns: tiling.columns}
