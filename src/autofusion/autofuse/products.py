@@ -98,8 +98,8 @@ def tilings(target: Target, product: Product, rows: Sequence[int], columns: Sequ
 def within(
     target: Target, product: Product, whole: tuple[bool, bool] = (False, False), most: int | None = None
 ) -> Tiling:
-    """The fastest tiles that hold all rows or all columns, where `whole` says so, and along what is cut no more elements
-    than `most`."""
+    """The fastest tiles that hold all rows or all columns, where `whole` says so, and along what is cut no more than
+    `most`."""
     choices = []
     for extent, all_of_it in zip(product[1:3], whole, strict=True):
         cut = lengths(extent)

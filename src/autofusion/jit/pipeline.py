@@ -33,6 +33,7 @@ from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import build as packing
 from autofusion.superkernel.build import KernelCall
+from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.superkernel.plan import Place, Plan, Storage
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
@@ -62,6 +63,7 @@ class Options:
     cpu: str = "host"
     hosted: frozenset[str] = frozenset()
     schedules: Callable[[Kernel, Target], Schedule] = schedule.propose
+    superkernel: SuperKernelOptions = field(default_factory=SuperKernelOptions)
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class _Compiler:
             if self.progress:
                 self.progress("kernels", number, len(device))
             made.append(self._group(group, generate))
-        plan = plan_of(graph, groups, made, self.codes)
+        plan = plan_of(graph, groups, made, self.codes, self.options.superkernel)
         compilation = Compilation(
             self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
         )
@@ -297,7 +299,13 @@ def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Tar
     )
 
 
-def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mapping[str, Code]) -> Plan:
+def plan_of(
+    graph: Graph,
+    groups: Partition,
+    made: list[GroupCode],
+    codes: Mapping[str, Code],
+    options: SuperKernelOptions | None = None,
+) -> Plan:
     by_group = {g.group.name: g for g in made}
     calls: list[KernelCall | FusionGroup] = []
     for group in groups.groups:
@@ -322,7 +330,7 @@ def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mappi
             group, compiled.name, code.lowered.arguments, tuple(written), chunks, scratch, checks, partials
         )
         calls.append(call)
-    return packing.build(graph, calls)
+    return packing.build(graph, calls, options)
 
 
 def load(compilation: Compilation) -> Executable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any
@@ -89,3 +90,9 @@ def steps_of(body: Sequence[Any]) -> dict[str, int]:
 def multiple_of(dim: Dim, steps: Mapping[str, int]) -> int:
     """A number that divides the dim; 0 divides nothing but 0."""
     return gcd(0, *(coefficient * _step(atoms, steps) for atoms, coefficient in terms_of(dim)))
+
+
+def identifier(name: str) -> str:
+    """A C++ name for a storage."""
+    made = re.sub(r"\W", "_", name)
+    return made if made and not made[0].isdigit() else f"v{made}"

@@ -87,9 +87,10 @@ class Written:
     checked: bool
 
 
-def write(kernel: Kernel, capacity: int) -> Written:
-    """The class. `capacity`: bytes of the unified buffer. Raises TargetError where it does not fit."""
-    made = _Class(kernel, capacity).run()
+def write(kernel: Kernel, capacity: int, double: bool = True) -> Written:
+    """The class. `capacity`: bytes of the unified buffer; `double`: two tiles a queue inside loops, where they fit.
+    Raises TargetError where it does not fit."""
+    made = _Class(kernel, capacity, double).run()
     if made.onchip > capacity:
         raise TargetError(f"{kernel.title}: UB holds {capacity} bytes, the kernel needs {made.onchip}")
     return made
@@ -104,9 +105,10 @@ def onchip_bytes(program: Program, depth: int = 1) -> int:
 class _Class:
     """A kernel's class being written. The steps come first, as they say what memory is needed."""
 
-    def __init__(self, kernel: Kernel, capacity: int) -> None:
+    def __init__(self, kernel: Kernel, capacity: int, double: bool = True) -> None:
         self.kernel = kernel
         self.capacity = capacity
+        self.double = double
         self.program = kernel.program
         self.layout = layout(self.program)
         self.needs = Needs()
@@ -146,7 +148,7 @@ class _Class:
     @property
     def depth(self) -> int:
         """Tiles of a queue inside loops: two where they fit, so that one moves while the other is computed."""
-        return 2 if self.budget.bytes(self.needs, 2) <= self.capacity else 1
+        return 2 if self.double and self.budget.bytes(self.needs, 2) <= self.capacity else 1
 
     @property
     def area(self) -> int:
@@ -196,7 +198,7 @@ class _Class:
 
     def _open_cube(self) -> None:
         for queue, size in self.cube.tiles.items():
-            depth = 2 if 2 * size <= CUBE_CAPACITY.get(queue, L1_SHARE) else 1
+            depth = 2 if self.double and 2 * size <= CUBE_CAPACITY.get(queue, L1_SHARE) else 1
             self.w.line(f"pipe.InitBuffer({queue}, {depth}, {size});")
 
     def _members(self) -> None:

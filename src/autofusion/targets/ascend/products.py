@@ -1,4 +1,4 @@
-"""Schedules for contractions on the cube: the tiles that cost the least time, of those that their consumers can hold."""
+"""Schedules for contractions on the cube: the tiles that cost the least time, if their consumers can hold them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class _Products:
     def _microseconds(self, tiling: Tiling) -> float:
         """The cube's time and the vector cores' overlap, but for the last tile's."""
         tiles = self._tiles(tiling)
-        one = sum(self._consumed(s, tiles) for s in self.analysis.kernel.statements if not isinstance(s, Contract | Copy))
+        own = (s for s in self.analysis.kernel.statements if not isinstance(s, Contract | Copy))
+        one = sum(self._consumed(statement, tiles) for statement in own)
         counts = [-(-estimate(self.analysis.extents[name]) // size) for name, size in tiles.items()]
         rounds = -(-estimate(product(counts)) // (VECTOR_CORES * self.target.cores))
         return max(tiling.microseconds, rounds * one) + one

@@ -146,7 +146,7 @@ struct Core {
 struct Counters {
     int64_t moved[kSpaces][kSpaces] = {};
     int64_t instructions[kPipes] = {};
-    int64_t sync_all = 0, cross_set = 0, cross_wait = 0, pipe_barrier = 0, set_flag = 0, wait_flag = 0, launches = 0;
+    int64_t sync_all = 0, cross_set = 0, cross_wait = 0, cross_meet = 0, pipe_barrier = 0, set_flag = 0, wait_flag = 0, launches = 0;
 };
 
 struct Machine {

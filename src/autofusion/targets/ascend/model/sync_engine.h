@@ -128,7 +128,8 @@ AICORE_ENGINE void cross_set(int mode, int pipe, int64_t id, Where where) {
         --s->cross_sets[mode][f];
         join(together, s->cross_clock[mode][f]);
     }
-    together.time += kCrossFlagCycles;
+    together.time += mode == 0 ? kSyncAllCycles : kCrossFlagCycles;  // over all cores, or within a block
+    if (mode == 0) machine->counters.cross_meet++;
     for (Core* r : receivers) arrive(*r, f, together, "CrossCoreSetFlag", where);
 }
 

@@ -1,0 +1,267 @@
+"""The entry of a launch in Ascend C: phases of kernel calls, the workspace, and who waits for whom between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Any
+
+from autofusion import dims
+from autofusion.dims import Dim, substitute
+from autofusion.kernel.ir import Copy
+from autofusion.superkernel.options import SuperKernelOptions
+from autofusion.superkernel.plan import Call, Launch, Phase, Place, Plan
+from autofusion.target import GM, Target
+from autofusion.targets.ascend import waits
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, identifier, steps_of
+from autofusion.targets.ascend.kernel import CUBE, VECTOR, Kernel, only_on, ring_elements
+from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded
+from autofusion.targets.ascend.vector import Writer
+from autofusion.targets.ascend.waits import EVERYWHERE, Flags, Wait
+from autofusion.tile.ir import Guard, Let, Loop, Program, Ring, Step, checks
+
+
+def unit_of(program: Program, step: Step, found: Layout) -> int:
+    """How many chunks belong together so that no two cores write one block; 0: all of them."""
+    parallel = step.bodies[-1].body[0]
+    env: dict[str, Dim] = {}
+    units = [1]
+    steps = steps_of([p for body in step.bodies for p in body.body])
+
+    def visit(body: Sequence[Any]) -> None:
+        for line in body:
+            if isinstance(line, Let):
+                env[line.name] = substitute(line.value, env)
+            elif isinstance(line, Loop):
+                if line.var == "t":
+                    env["t"] = line.begin
+                visit(line.body)
+            elif isinstance(line, Guard):
+                visit(line.body)
+            elif (
+                isinstance(line, Copy) and line.target.name in found.places and program.space_of(line.target.name) == GM
+            ):
+                units.append(_unit(line, found, env, parallel.var, steps))
+
+    visit(parallel.body)
+    if 0 in units:
+        return 0
+    total = 1
+    for unit in units:
+        total = total * unit // gcd(total, unit)
+    return total
+
+
+def _unit(line: Copy, found: Layout, env: Mapping[str, Dim], chunk: str, steps: Mapping[str, int]) -> int:
+    place = found.places[line.target.name]
+    address = place.address(line.target.index)
+    inner = next((a.name for a in line.axes if coefficient_of(address, a.name) == 1), "")
+    starts = substitute(substitute(address, {inner: 0}) if inner else address, env)
+    if divides(place.lanes, starts, steps):
+        return 1
+    first = substitute(starts, {a.name: 0 for a in line.axes})
+    factor = coefficient_of(first, chunk)
+    rest = substitute(first, {chunk: 0})
+    if factor is None or factor <= 0 or not divides(place.lanes, rest, steps):
+        return 0
+    around = [coefficient_of(address, a.name) for a in line.axes]  # parts of a chunk that lie beyond its neighbours
+    if any(each is None or (each >= factor and each % place.lanes) for each in around):
+        return 0
+    return place.lanes // gcd(place.lanes, factor)
+
+
+def _kernel_type(units: set[str], meet: bool) -> str:
+    """By the units that have work; cores that meet need a mixed type."""
+    if len(units) > 1:
+        return "KERNEL_TYPE_MIX_AIC_1_2"
+    if CUBE in units:
+        return "KERNEL_TYPE_MIX_AIC_1_0" if meet else "KERNEL_TYPE_AIC_ONLY"
+    return "KERNEL_TYPE_MIX_AIV_1_0" if meet else "KERNEL_TYPE_AIV_ONLY"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The entry's pointers by storage, its workspace in bytes, and the most cores that have work."""
+
+    arguments: tuple[str, ...]
+    workspace: Dim
+    blocks: int
+
+
+class Entry:
+    """Writes one entry. `symbols`: the graph's open dimensions -> their names in kernels."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        launch: Launch,
+        kernels: Mapping[str, Kernel],
+        symbols: Mapping[str, str],
+        target: Target,
+        options: SuperKernelOptions,
+    ) -> None:
+        self.plan, self.launch, self.kernels = plan, launch, kernels
+        self.symbols, self.target, self.options = symbols, target, options
+        self.w = Writer()
+        self.renamed: dict[str, Dim] = {old: dims.symbol(new) for old, new in symbols.items()}
+        names = [n for call in self._calls() for n in call.arguments]
+        self.storages = {n: plan.storages[n] for n in dict.fromkeys(names)}
+        self.values = tuple(n for n, s in self.storages.items() if s.place is not Place.WORKSPACE)
+        self.places: dict[str, Dim] = {}
+        self.rings: dict[tuple[str, str], Dim] = {}
+        self.size = self._placed()
+        self.units = {body.unit for call in self._calls() for body in self._step(call).bodies}
+        self.waits = self._waits()
+        meet = any(wait.edges for wait in self.waits)
+        if EVERYWHERE in self.waits and CUBE in self.units:
+            self.units = {CUBE, VECTOR}  # SyncAll has no form for the cubes alone
+        self.kind = _kernel_type(self.units, meet)
+
+    def _calls(self) -> Iterator[Call]:
+        return (call for phase in self.launch.body for call in phase.body)
+
+    def _step(self, call: Call) -> Step:
+        return self.kernels[call.kernel].program.steps[call.step]
+
+    def _rings(self, call: Call) -> list[Ring]:
+        return [ring for step in self.kernels[call.kernel].program.steps for ring in step.rings]
+
+    @cached_property
+    def together(self) -> dict[tuple[str, int], int]:
+        """By kernel and step: how many chunks no two cores may share."""
+        found = {}
+        for call in self._calls():
+            if (call.kernel, call.step) not in found:
+                program = self.kernels[call.kernel].program
+                found[call.kernel, call.step] = unit_of(program, self._step(call), layout(program))
+        return found
+
+    def _placed(self) -> Dim:
+        """Places of rings and partials behind the plan's workspace; the bytes of all of it."""
+        size = substitute(self.plan.workspace, self.renamed)
+        for call in self._calls():
+            program = self.kernels[call.kernel].program
+            found = layout(program)
+            for ring in self._rings(call):
+                if (call.kernel, ring.name) not in self.rings:
+                    self.rings[call.kernel, ring.name] = size
+                    size = size + 2 * ring_elements(ring) * 4 * self.target.cores
+            for storage, buffer in zip(call.arguments[len(program.params) :], program.workspace, strict=True):
+                if storage not in self.places:
+                    place = found.places[buffer.name]
+                    self.places[storage] = size
+                    size = size + rounded(place.elements * place.dtype.size, PARTIAL)
+        for name, kept in self.storages.items():
+            if kept.place is Place.WORKSPACE and name not in self.places:
+                self.places[name] = substitute(kept.offset, self.renamed)
+        return size
+
+    # -- who waits for whom ------------------------------------------------------------------------------------------
+    @cached_property
+    def flags(self) -> Flags:
+        """Behind those of the rings."""
+        return Flags(2 * max((len(self._rings(call)) for call in self._calls()), default=0))
+
+    def _waits(self) -> list[Wait]:
+        """What stands before each phase: narrow, or the whole launch meeting between all of them."""
+        if self.options.narrow_waits and self.flags.enough:
+            return waits.waits(self.plan, self.launch, self.kernels, self.together)
+        return [EVERYWHERE if number else Wait() for number in range(len(self.launch.body))]
+
+    def _unit_lines(self, unit: str, lines: Sequence[str]) -> None:
+        if lines:
+            with self.w.block(only_on(unit)) if len(self.units) > 1 else nullcontext():
+                for text in lines:
+                    self.w.line(text)
+
+    def _arrive(self, wait: Wait) -> None:
+        for unit in sorted(self.units):
+            if wait != EVERYWHERE:
+                self._unit_lines(unit, self.flags.arrive(unit, wait))
+
+    def _proceed(self, wait: Wait, units: Sequence[str]) -> None:
+        for unit in units:
+            if wait != EVERYWHERE:
+                self._unit_lines(unit, self.flags.proceed(unit, wait))
+
+    # -- the text ----------------------------------------------------------------------------------------------------
+    def write(self, name: str, checked: bool) -> Signature:
+        """The function."""
+        w = self.w
+        own = bool(self.places or self.rings)
+        parameters = [f"GM_ADDR {identifier(n)}Gm" for n in self.values]
+        parameters += ["GM_ADDR workspace"] * own + ["GM_ADDR status"] * checked
+        with w.block(f'extern "C" __global__ __aicore__ void {name}({", ".join([*parameters, "Tiling tiling"])})'):
+            w.line(f"KERNEL_TASK_TYPE_DEFAULT({self.kind});")
+            w.line("TPipe pipe;")
+            if len(self.units) > 1:
+                w.line("const int64_t ratio = GetTaskRation(), core = GetBlockIdx(), cores = GetBlockNum() * ratio;")
+                w.line("const int64_t block = core / ratio, blocks = GetBlockNum();")
+            else:
+                w.line("const int64_t core = GetBlockIdx(), cores = GetBlockNum();")
+            for symbol in self.symbols.values():
+                w.line(f"const int64_t {symbol} = tiling.{symbol};")
+            if checked:
+                w.line("Failures failures;")
+                w.line("failures.Init(status, core);")
+            for phase, wait in zip(self.launch.body, self.waits, strict=True):
+                self._phase(phase, wait)
+        extra = (*(("workspace",) if own else ()), *(("status",) if checked else ()))
+        return Signature((*self.values, *extra), (self.size or PARTIAL) if own else 0, self._blocks())
+
+    def _blocks(self) -> int:
+        """The most cores that have work."""
+        cores = self.target.cores if CUBE in self.units else self.target.cores * 2  # two vector cores an AI core
+        most = 1
+        for call in self._calls():
+            chunks, unit = call.chunks, self.together[call.kernel, call.step]
+            most = max(most, cores if not isinstance(chunks, int) else -(-chunks // unit) if unit else 1)
+        return min(most, cores)
+
+    def _phase(self, phase: Phase, wait: Wait) -> None:
+        if wait == EVERYWHERE:
+            self.w.line("SyncAll<false>();" if len(self.units) > 1 else "SyncAll();")
+        self._arrive(wait)
+        self._proceed(wait, sorted(self.units))
+        for call in phase.body:
+            if self.opened:
+                self.w.line("pipe.Reset();")
+            self.opened = True
+            self._call(call)
+
+    opened = False  # whether a kernel has used the pipe before
+
+    def _call(self, call: Call) -> None:
+        step = self._step(call)
+        unit = step.bodies[0].unit
+        ringed, mixed = bool(step.rings), len(self.units) > 1
+        w = self.w
+        with w.block(only_on(unit) if mixed and not ringed else ""):
+            chunks, together = cxx(substitute(call.chunks, self.renamed)), self.together[call.kernel, call.step]
+            group = str(together) if together else f"Greatest({chunks}, 1)"
+            w.line(f"const Share share({chunks}, {group}, {'block, blocks' if ringed else 'core, cores'});")
+            self._init(call)
+            if not ringed:
+                w.line(f"kernel.Step{call.step}(share.first, share.last);")
+                return
+            with w.block(only_on(CUBE)):
+                w.line(f"kernel.Products{call.step}(share.first, share.last);")
+            with w.block(only_on(VECTOR)):
+                w.line(f"kernel.Step{call.step}(share.first, share.last, {group}, GetSubBlockIdx());")
+
+    def _init(self, call: Call) -> None:
+        """The kernel with its tensors; a ring of a block has its own place."""
+        kernel = self.kernels[call.kernel]
+        given = "".join(f", {self._address(n)}" for n in call.arguments)
+        for ring in self._rings(call):
+            per = 2 * ring_elements(ring) * 4
+            given += f", workspace + {cxx(self.rings[call.kernel, ring.name])} + block * {per}"
+        check = f", failures, {call.check}" if checks(kernel.program) else ""
+        self.w.line(f"{kernel.name} kernel;")
+        self.w.line(f"kernel.Init(pipe{given}, tiling{check});")
+
+    def _address(self, storage: str) -> str:
+        return f"{identifier(storage)}Gm" if storage in self.values else f"workspace + {cxx(self.places[storage])}"
