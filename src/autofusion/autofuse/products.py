@@ -19,6 +19,7 @@ from autofusion.target import Target
 GRAIN = 16  # rows and columns that the unit works on at once
 STATE = 4  # bytes of an accumulator
 SHORTEST, LONGEST = 16, 512  # depth of a block
+TILE_US = 0.2  # assumed: what a tile takes to begin and to end, whatever its size
 BIAS = "BT"  # the space that accumulators can start from: a row of a block has to fit
 
 
@@ -78,14 +79,14 @@ def tiled(target: Target, product: Product, rows: int, columns: int) -> Tiling:
     computing = _padded(rows) * _padded(columns) * product.depth / target.contract_rate
     leaving = rows * columns * STATE / target.bandwidth
     rounds = -(-tiles // target.cores)
-    return Tiling(rows, columns, tiles * one, rounds * max(reading, computing, leaving) + leaving)
+    return Tiling(rows, columns, tiles * one, rounds * (max(reading, computing, leaving) + TILE_US) + leaving)
 
 
-def lengths(extent: int) -> list[int]:
-    """Lengths that cut an extent into equal parts, but for the last, the longest first: all of it, whole grains, and
-    less than one, as what is whole along the other axis may leave no room for more."""
+def lengths(extent: int, less: bool = False) -> list[int]:
+    """Lengths that cut an extent into equal parts, but for the last, the longest first: all of it, and whole grains.
+    `less`: parts of a grain too, where what is whole along the other axis may leave no room for more."""
     grains = (min(extent, _padded(-(-extent // parts))) for parts in range(1, -(-extent // GRAIN) + 1))
-    return list(dict.fromkeys((*grains, *(size for size in (8, 4, 2, 1) if size < extent))))
+    return list(dict.fromkeys((*grains, *(size for size in (8, 4, 2, 1) if less and size < extent))))
 
 
 def tilings(target: Target, product: Product, rows: Sequence[int], columns: Sequence[int]) -> list[Tiling]:
@@ -102,6 +103,6 @@ def within(
     `most`."""
     choices = []
     for extent, all_of_it in zip(product[1:3], whole, strict=True):
-        cut = lengths(extent)
+        cut = lengths(extent, any(whole))
         choices.append([extent] if all_of_it else [n for n in cut if most is None or n <= most] or cut[-1:])
     return tilings(target, product, *choices)[0]

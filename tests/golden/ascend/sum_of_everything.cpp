@@ -175,7 +175,8 @@ extern "C" __global__ __aicore__ void sum_of_everything_launch(GM_ADDR xGm, GM_A
         kernel.Init(pipe, xGm, tGm, workspace + 4096, tiling);
         kernel.Step0(share.first, share.last);
     }
-    SyncAll();
+    CrossCoreSetFlag<0, PIPE_MTE3>(0);
+    CrossCoreWaitFlag(0);
     pipe.Reset();
     {
         const Share share(1, 1, core, cores);

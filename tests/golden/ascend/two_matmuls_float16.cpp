@@ -256,20 +256,20 @@ class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
-            pipe.InitBuffer(load3, 2, 5600);
-            pipe.InitBuffer(store1, 2, 3200);
-            pipe.InitBuffer(area, 15296);
+            pipe.InitBuffer(load3, 2, 3584);
+            pipe.InitBuffer(store1, 2, 2048);
+            pipe.InitBuffer(area, 11264);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 3824);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 2816);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
-            pipe.InitBuffer(result, 2, 8192);
-            pipe.InitBuffer(left1, 2, 16384);
-            pipe.InitBuffer(left2, 2, 16384);
+            pipe.InitBuffer(result, 2, 4096);
+            pipe.InitBuffer(left1, 2, 8192);
+            pipe.InitBuffer(left2, 2, 8192);
             pipe.InitBuffer(right1, 2, 32768);
             pipe.InitBuffer(right2, 2, 32768);
         }
-        rv0.Init(rv0Address, 1280);
+        rv0.Init(rv0Address, 896);
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
@@ -277,24 +277,26 @@ public:
 
     __aicore__ inline void Products0(int64_t first, int64_t last) {
         for (int64_t c = first; c < last; ++c) {
-            for (int64_t t = c; t < Least(4, c + 1); ++t) {
-                const int64_t i0_o = t * 25;
+            for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                const int64_t i0_o = t * 16;
+                const int64_t i0_n = Least(100 - i0_o, 16);
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
+                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
                     for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
                         const int64_t i1_b = i1_u;
                         const int64_t i0_b = i0_u;
+                        const int64_t i0_m = Least(i0_n - i0_b, 16);
                         LocalTensor<float> b4 = result.AllocTensor<float>();
                         bool fresh = true;
                         for (int64_t i2_t = 0; i2_t < 2000; i2_t += 256) {
                             const int64_t i2_o = i2_t;
                             const int64_t i2_n = Least(2000 - i2_o, 256);
                             LocalTensor<half> b5 = left1.AllocTensor<half>();
-                            Fractals<true, false>(b5, p0[i0_b * 2000 + i0_o * 2000 + i2_o], 25, i2_n, 2000);
+                            Fractals<true, false>(b5, p0[i0_b * 2000 + i0_o * 2000 + i2_o], i0_m, i2_n, 2000);
                             left1.EnQue(b5);
                             b5 = left1.DeQue<half>();
                             LocalTensor<half> b6 = left2.AllocTensor<half>();
-                            Left(b6, b5, 25, i2_n);
+                            Left(b6, b5, i0_m, i2_n);
                             left2.EnQue(b6);
                             left1.FreeTensor(b5);
                             LocalTensor<half> b7 = right1.AllocTensor<half>();
@@ -307,14 +309,14 @@ public:
                             right1.FreeTensor(b7);
                             b6 = left2.DeQue<half>();
                             b8 = right2.DeQue<half>();
-                            Multiply(b4, b6, b8, 25, 50, i2_n, fresh);
+                            Multiply(b4, b6, b8, i0_m, 50, i2_n, fresh);
                             fresh = false;
                             left2.FreeTensor(b6);
                             right2.FreeTensor(b8);
                         }
                         result.EnQue(b4);
                         b4 = result.DeQue<float>();
-                        Drain(rv0.ToFill(), b4, 25, 50, 50, false);
+                        Drain(rv0.ToFill(), b4, i0_m, 50, 50, false);
                         rv0.Filled();
                         result.FreeTensor(b4);
                     }
@@ -326,40 +328,44 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last, int64_t unit, int64_t turn) {
         const LocalTensor<float> v0 = At<float>(work, 0);  // t
-        const LocalTensor<float> v1 = At<float>(work, 5600);  // t_1
-        const LocalTensor<float> t0 = At<float>(work, 11200);
+        const LocalTensor<float> v1 = At<float>(work, 3584);  // t_1
+        const LocalTensor<float> t0 = At<float>(work, 7168);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
-                for (int64_t t = c; t < Least(4, c + 1); ++t) {
-                    const int64_t i0_o = t * 25;
+                for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                    const int64_t i0_o = t * 16;
+                    const int64_t i0_n = Least(100 - i0_o, 16);
                     const int64_t i1_o = 0;
-                    for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
+                    for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
                         for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
                             const int64_t i1_b = i1_u;
                             const int64_t i0_b = i0_u;
+                            const int64_t i0_m = Least(i0_n - i0_b, 16);
                             rv0.Skip();
                         }
                     }
                 }
                 continue;
             }
-            for (int64_t t = c; t < Least(4, c + 1); ++t) {
-                const int64_t i0_o = t * 25;
+            for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                const int64_t i0_o = t * 16;
+                const int64_t i0_n = Least(100 - i0_o, 16);
                 const int64_t i1_o = 0;
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<half> v2 = At<half>(out1, 0);
-                for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
+                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
                     for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
                         const int64_t i1_b = i1_u;
                         const int64_t i0_b = i0_u;
+                        const int64_t i0_m = Least(i0_n - i0_b, 16);
                         LocalTensor<uint8_t> in3 = load3.AllocTensor<uint8_t>();
-                        Load(At<float>(in3, 0), rv0.ToRead(), 25, 50, 50, 56);
+                        Load(At<float>(in3, 0), rv0.ToRead(), i0_m, 50, 50, 56);
                         rv0.Read();
                         load3.EnQue(in3);
                         in3 = load3.DeQue<uint8_t>();
                         const LocalTensor<float> b0 = At<float>(in3, 0);
                         // t
-                        for (int64_t i0 = 0; i0 < 25; ++i0) {
+                        for (int64_t i0 = 0; i0 < i0_m; ++i0) {
                             {
                                 constexpr int64_t j = 0;
                                 constexpr int32_t n = 50;
@@ -373,9 +379,9 @@ public:
                     }
                 }
                 // t_1
-                Abs(v1[0], v0[0], 1400);
+                Abs(v1[0], v0[0], (i0_n * 56));
                 // t_2
-                for (int64_t i0 = 0; i0 < 25; ++i0) {
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
                     {
                         constexpr int64_t j = 0;
                         constexpr int32_t n = 50;
@@ -385,7 +391,7 @@ public:
                 }
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
-                Store(p2[i0_o * 50 + i1_o], At<half>(out1, 0)[0], 25, 50, 50, 64);
+                Store(p2[i0_o * 50 + i1_o], At<half>(out1, 0)[0], i0_n, 50, 50, 64);
                 store1.FreeTensor(out1);
             }
         }
@@ -411,9 +417,9 @@ private:
 class K1 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
-        pipe.InitBuffer(result, 2, 14336);
-        pipe.InitBuffer(left1, 2, 14336);
-        pipe.InitBuffer(left2, 2, 14336);
+        pipe.InitBuffer(result, 2, 2048);
+        pipe.InitBuffer(left1, 2, 2048);
+        pipe.InitBuffer(left2, 2, 2048);
         pipe.InitBuffer(right1, 2, 4096);
         pipe.InitBuffer(right2, 2, 4096);
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
@@ -423,43 +429,47 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         for (int64_t c = first; c < last; ++c) {
-            const int64_t i0_o = 0;
-            const int64_t i1_o = 0;
-            for (int64_t i0_u = 0; i0_u < 100; i0_u += 100) {
-                for (int64_t i1_u = 0; i1_u < 20; i1_u += 20) {
-                    const int64_t i1_b = i1_u;
-                    const int64_t i0_b = i0_u;
-                    LocalTensor<float> b0 = result.AllocTensor<float>();
-                    bool fresh = true;
-                    for (int64_t i2_t = 0; i2_t < 50; i2_t += 50) {
-                        const int64_t i2_o = i2_t;
-                        LocalTensor<half> b1 = left1.AllocTensor<half>();
-                        Fractals<true, false>(b1, p0[i0_b * 50 + i0_o * 50 + i2_o], 100, 50, 50);
-                        left1.EnQue(b1);
-                        b1 = left1.DeQue<half>();
-                        LocalTensor<half> b2 = left2.AllocTensor<half>();
-                        Left(b2, b1, 100, 50);
-                        left2.EnQue(b2);
-                        left1.FreeTensor(b1);
-                        LocalTensor<half> b3 = right1.AllocTensor<half>();
-                        Fractals<false, false>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
-                        right1.EnQue(b3);
-                        b3 = right1.DeQue<half>();
-                        LocalTensor<half> b4 = right2.AllocTensor<half>();
-                        RightTurned(b4, b3, 20, 50);
-                        right2.EnQue(b4);
-                        right1.FreeTensor(b3);
-                        b2 = left2.DeQue<half>();
-                        b4 = right2.DeQue<half>();
-                        Multiply(b0, b2, b4, 100, 20, 50, fresh);
-                        fresh = false;
-                        left2.FreeTensor(b2);
-                        right2.FreeTensor(b4);
+            for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                const int64_t i0_o = t * 16;
+                const int64_t i0_n = Least(100 - i0_o, 16);
+                const int64_t i1_o = 0;
+                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
+                    for (int64_t i1_u = 0; i1_u < 20; i1_u += 20) {
+                        const int64_t i1_b = i1_u;
+                        const int64_t i0_b = i0_u;
+                        const int64_t i0_m = Least(i0_n - i0_b, 16);
+                        LocalTensor<float> b0 = result.AllocTensor<float>();
+                        bool fresh = true;
+                        for (int64_t i2_t = 0; i2_t < 50; i2_t += 50) {
+                            const int64_t i2_o = i2_t;
+                            LocalTensor<half> b1 = left1.AllocTensor<half>();
+                            Fractals<true, false>(b1, p0[i0_b * 50 + i0_o * 50 + i2_o], i0_m, 50, 50);
+                            left1.EnQue(b1);
+                            b1 = left1.DeQue<half>();
+                            LocalTensor<half> b2 = left2.AllocTensor<half>();
+                            Left(b2, b1, i0_m, 50);
+                            left2.EnQue(b2);
+                            left1.FreeTensor(b1);
+                            LocalTensor<half> b3 = right1.AllocTensor<half>();
+                            Fractals<false, false>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
+                            right1.EnQue(b3);
+                            b3 = right1.DeQue<half>();
+                            LocalTensor<half> b4 = right2.AllocTensor<half>();
+                            RightTurned(b4, b3, 20, 50);
+                            right2.EnQue(b4);
+                            right1.FreeTensor(b3);
+                            b2 = left2.DeQue<half>();
+                            b4 = right2.DeQue<half>();
+                            Multiply(b0, b2, b4, i0_m, 20, 50, fresh);
+                            fresh = false;
+                            left2.FreeTensor(b2);
+                            right2.FreeTensor(b4);
+                        }
+                        result.EnQue(b0);
+                        b0 = result.DeQue<float>();
+                        Drain(p2[i0_b * 20 + i0_o * 20 + i1_b + i1_o], b0, i0_m, 20, 20, false);
+                        result.FreeTensor(b0);
                     }
-                    result.EnQue(b0);
-                    b0 = result.DeQue<float>();
-                    Drain(p2[i0_b * 20 + i0_o * 20 + i1_b + i1_o], b0, 100, 20, 20, false);
-                    result.FreeTensor(b0);
                 }
             }
         }
@@ -482,20 +492,29 @@ extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM
     const int64_t ratio = GetTaskRation(), core = GetBlockIdx(), cores = GetBlockNum() * ratio;
     const int64_t block = core / ratio, blocks = GetBlockNum();
     {
-        const Share share(4, 8, block, blocks);
+        const Share share(7, 1, block, blocks);
         K0 kernel;
-        kernel.Init(pipe, xGm, wGm, workspace + 0, workspace + 12288 + block * 10240, tiling);
+        kernel.Init(pipe, xGm, wGm, workspace + 0, workspace + 12288 + block * 7168, tiling);
         if ASCEND_IS_AIC {
             kernel.Products0(share.first, share.last);
         }
         if ASCEND_IS_AIV {
-            kernel.Step0(share.first, share.last, 8, GetSubBlockIdx());
+            kernel.Step0(share.first, share.last, 1, GetSubBlockIdx());
         }
     }
-    SyncAll<false>();
+    if ASCEND_IS_AIV {
+        CrossCoreSetFlag<0, PIPE_MTE3>(2);
+    }
+    if ASCEND_IS_AIC {
+        CrossCoreWaitFlag(4);
+    }
+    if ASCEND_IS_AIV {
+        CrossCoreWaitFlag(2);
+        CrossCoreSetFlag<2, PIPE_MTE3>(4);
+    }
     pipe.Reset();
     if ASCEND_IS_AIC {
-        const Share share(1, Greatest(1, 1), core, cores);
+        const Share share(7, Greatest(7, 1), core, cores);
         K1 kernel;
         kernel.Init(pipe, workspace + 0, vGm, t_3Gm, tiling);
         kernel.Step0(share.first, share.last);

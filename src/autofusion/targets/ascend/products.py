@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from autofusion.autofuse.products import Product, Tiling, block_of, lengths, tilings
 from autofusion.dims import Dim, Expr, product, symbols
-from autofusion.kernel.ir import Access, Contract, Copy, Statement, operands_of, reduced_of
+from autofusion.kernel.ir import Access, Contract, Copy, Role, Statement, operands_of, reduced_of
 from autofusion.kernel.schedule import Analysis, Schedule, Tile, estimate
 from autofusion.kinds import Kind
 from autofusion.target import Target
+from autofusion.targets.ascend.layout import BLOCK
 
 CHUNKS = 1 << 16  # as many as there are tiles: cores take equal numbers of them
 VECTOR_CORES = 2  # of an AI core
@@ -48,17 +49,25 @@ class _Products:
             max((p.dtype.size for p in analysis.kernel.params if p.name in _operands(self.main)), default=4),
         )
         self.others = others
-        found = tilings(target, self.shape, self._lengths(self.rows), self._lengths(self.columns))
-        self.tilings = sorted(found, key=self._microseconds)
+        sides = self._lengths(self.rows, self.columns), self._lengths(self.columns, self.rows)
+        found = tilings(target, self.shape, *sides)
+        self.tilings = sorted(filter(self._apart, found), key=self._microseconds)
         self._held: dict[Tiling, int] = {}
 
     def _extent(self, axis: str) -> int:
         return estimate(self.analysis.extents[axis]) if axis else 1
 
-    def _lengths(self, axis: str) -> list[int]:
+    def _lengths(self, axis: str, other: str) -> list[int]:
         """Lengths of tiles along an axis: all of it, where tiles cannot be cut along it."""
         extent = self._extent(axis)
-        return lengths(extent) if axis in self.analysis.cut else [extent]
+        return lengths(extent, other not in self.analysis.cut) if axis in self.analysis.cut else [extent]
+
+    def _apart(self, tiling: Tiling) -> bool:
+        """Whether no two tiles write one block of the result, so that any core can take any of them."""
+        sizes = [p.dtype.size for p in self.analysis.kernel.params if p.role is Role.OUT]
+        row, part = (columns * min(sizes, default=1) for columns in (self.shape.columns, tiling.columns))
+        whole = tiling.columns == self.shape.columns or (row % BLOCK == 0 and part % BLOCK == 0)
+        return whole and (tiling.rows == self.shape.rows or tiling.rows * row % BLOCK == 0)
 
     def _microseconds(self, tiling: Tiling) -> float:
         """The cube's time and the vector cores' overlap, but for the last tile's."""
