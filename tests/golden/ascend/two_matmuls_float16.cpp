@@ -427,6 +427,34 @@ public:
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
     }
 
+    __aicore__ inline void EarlyRight1Of0(int64_t first, int64_t last) {
+        const int64_t c = first;
+        if (c >= last) {
+            return;
+        }
+        const int64_t t = c;
+        if (t >= Least(7, c + 1)) {
+            return;
+        }
+        const int64_t i0_o = t * 16;
+        const int64_t i0_n = Least(100 - i0_o, 16);
+        const int64_t i1_o = 0;
+        const int64_t i0_u = 0;
+        if (i0_u >= i0_n) {
+            return;
+        }
+        const int64_t i1_u = 0;
+        const int64_t i1_b = i1_u;
+        const int64_t i0_b = i0_u;
+        const int64_t i0_m = Least(i0_n - i0_b, 16);
+        const int64_t i2_t = 0;
+        const int64_t i2_o = i2_t;
+        LocalTensor<half> b3 = right1.AllocTensor<half>();
+        Fractals<false, false>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
+        right1.EnQue(b3);
+        right1Early = true;
+    }
+
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c; t < Least(7, c + 1); ++t) {
@@ -450,9 +478,13 @@ public:
                             Left(b2, b1, i0_m, 50);
                             left2.EnQue(b2);
                             left1.FreeTensor(b1);
-                            LocalTensor<half> b3 = right1.AllocTensor<half>();
-                            Fractals<false, false>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
-                            right1.EnQue(b3);
+                            LocalTensor<half> b3;
+                            if (!right1Early) {
+                                b3 = right1.AllocTensor<half>();
+                                Fractals<false, false>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
+                                right1.EnQue(b3);
+                            }
+                            right1Early = false;
                             b3 = right1.DeQue<half>();
                             LocalTensor<half> b4 = right2.AllocTensor<half>();
                             RightTurned(b4, b3, 20, 50);
@@ -484,6 +516,7 @@ private:
     GlobalTensor<half> p0;  // t_2 [100, 50]
     GlobalTensor<half> p1;  // v [50, 20]
     GlobalTensor<half> p2;  // t_3 [100, 20]
+    bool right1Early = false;  // its first tile is on its way
 };
 
 extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM_ADDR wGm, GM_ADDR vGm, GM_ADDR t_3Gm, GM_ADDR workspace, Tiling tiling) {
@@ -505,9 +538,6 @@ extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM
     if ASCEND_IS_AIV {
         CrossCoreSetFlag<0, PIPE_MTE3>(2);
     }
-    if ASCEND_IS_AIC {
-        CrossCoreWaitFlag(4);
-    }
     if ASCEND_IS_AIV {
         CrossCoreWaitFlag(2);
         CrossCoreSetFlag<2, PIPE_MTE3>(4);
@@ -517,6 +547,8 @@ extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM
         const Share share(7, Greatest(7, 1), core, cores);
         K1 kernel;
         kernel.Init(pipe, workspace + 0, vGm, t_3Gm, tiling);
+        kernel.EarlyRight1Of0(share.first, share.last);
+        CrossCoreWaitFlag(4);
         kernel.Step0(share.first, share.last);
     }
 }

@@ -6,7 +6,8 @@ from the products to Fixpipe. Inside a tile everything is in fractals of 16 rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,16 @@ def pitch_of(address: Dim, axis: str) -> Dim | None:
 class Cube:
     """Writes the body of the cube's unit. Raises TargetError for what it has no instructions for."""
 
-    def __init__(self, writer: Writer, program: Program, places: Mapping[str, Place], parallel: Parallel) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        program: Program,
+        places: Mapping[str, Place],
+        parallel: Parallel,
+        early: Mapping[str, str] | None = None,
+    ) -> None:
+        """`early`: buffers in L1 whose first tile may be on its way -> the flag that says so."""
+        self.early = early or {}
         self.w = writer
         self.program = program
         self.places = places
@@ -133,6 +143,12 @@ class Cube:
                 return extent
         return 1
 
+    def first(self, body: Sequence[Any], buffers: Collection[str]) -> None:
+        """The copies that fill these buffers, and nothing else."""
+        for line in body:
+            if isinstance(line, Copy) and line.target.name in buffers:
+                self._to_l1(line)
+
     # -- global memory -> L1 -----------------------------------------------------------------------------------------
     def _to_l1(self, line: Copy) -> None:
         name = line.target.name
@@ -160,13 +176,19 @@ class Cube:
         queue = f"{operand.side}1"
         self.budget.need(queue, bound * place.dtype.size)
         start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
-        self.w.line(f"LocalTensor<{kind}> {name} = {queue}.AllocTensor<{kind}>();")
         single = "true" if operand.side == "left" and not turned else "false"
         square = "true" if turned and place.dtype is DType.FLOAT32 else "false"
-        self.w.line(
-            f"Fractals<{single}, {square}>({name}, {place.name}[{start}], {cxx(rows)}, {cxx(columns)}, {cxx(pitch)});"
-        )
-        self.w.line(f"{queue}.EnQue({name});")
+        shape = f"{cxx(rows)}, {cxx(columns)}, {cxx(pitch)}"
+        flag = self.early.get(name)
+        if flag is not None:
+            self.w.line(f"LocalTensor<{kind}> {name};")
+        with self.w.block(f"if (!{flag})") if flag is not None else nullcontext():
+            declared = name if flag is not None else f"LocalTensor<{kind}> {name}"
+            self.w.line(f"{declared} = {queue}.AllocTensor<{kind}>();")
+            self.w.line(f"Fractals<{single}, {square}>({name}, {place.name}[{start}], {shape});")
+            self.w.line(f"{queue}.EnQue({name});")
+        if flag is not None:
+            self.w.line(f"{flag} = false;")
 
     def _contiguous(self, line: Copy, address: Dim, operand: _Operand) -> str:
         """The axis along which the operand's elements are neighbours."""

@@ -15,8 +15,9 @@ from autofusion.kernel.ir import Copy
 from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.superkernel.plan import Call, Launch, Phase, Place, Plan
 from autofusion.target import GM, Target
-from autofusion.targets.ascend import waits
+from autofusion.targets.ascend import early, waits
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, identifier, steps_of
+from autofusion.targets.ascend.early import Early
 from autofusion.targets.ascend.kernel import CUBE, VECTOR, Kernel, only_on, ring_elements
 from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded
 from autofusion.targets.ascend.vector import Writer
@@ -183,9 +184,11 @@ class Entry:
                 self._unit_lines(unit, self.flags.arrive(unit, wait))
 
     def _proceed(self, wait: Wait, units: Sequence[str]) -> None:
+        if wait == EVERYWHERE and units:
+            self.w.line(*self._passing(units[0], wait))
+            return
         for unit in units:
-            if wait != EVERYWHERE:
-                self._unit_lines(unit, self.flags.proceed(unit, wait))
+            self._unit_lines(unit, self.flags.proceed(unit, wait))
 
     # -- the text ----------------------------------------------------------------------------------------------------
     def write(self, name: str, checked: bool) -> Signature:
@@ -222,19 +225,22 @@ class Entry:
         return min(most, cores)
 
     def _phase(self, phase: Phase, wait: Wait) -> None:
-        if wait == EVERYWHERE:
-            self.w.line("SyncAll<false>();" if len(self.units) > 1 else "SyncAll();")
+        """A wait comes behind the first kernel's `Init`, and behind what of it may start early."""
         self._arrive(wait)
-        self._proceed(wait, sorted(self.units))
+        first = phase.body[0]
+        inside = {body.unit for body in self._step(first).bodies} if self.ahead.get(id(first)) else set()
+        if wait == EVERYWHERE:
+            inside = inside if inside == self.units else set()
+        self._proceed(wait, sorted(self.units - inside))
         for call in phase.body:
             if self.opened:
                 self.w.line("pipe.Reset();")
             self.opened = True
-            self._call(call)
+            self._call(call, wait if call is first and inside else Wait())
 
     opened = False  # whether a kernel has used the pipe before
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: Call, wait: Wait) -> None:
         step = self._step(call)
         unit = step.bodies[0].unit
         ringed, mixed = bool(step.rings), len(self.units) > 1
@@ -244,13 +250,59 @@ class Entry:
             group = str(together) if together else f"Greatest({chunks}, 1)"
             w.line(f"const Share share({chunks}, {group}, {'block, blocks' if ringed else 'core, cores'});")
             self._init(call)
+            given = "share.first, share.last"
             if not ringed:
-                w.line(f"kernel.Step{call.step}(share.first, share.last);")
+                for text in (*self._ahead(call, unit, given), *self._passing(unit, wait)) if wait.edges else ():
+                    w.line(text)
+                w.line(f"kernel.Step{call.step}({given});")
                 return
-            with w.block(only_on(CUBE)):
-                w.line(f"kernel.Products{call.step}(share.first, share.last);")
-            with w.block(only_on(VECTOR)):
-                w.line(f"kernel.Step{call.step}(share.first, share.last, {group}, GetSubBlockIdx());")
+            taken = f"{given}, {group}, GetSubBlockIdx()"
+            if wait == EVERYWHERE:
+                for each, arguments in ((CUBE, given), (VECTOR, taken)):
+                    self._unit_lines(each, self._ahead(call, each, arguments))
+                w.line("SyncAll<false>();")
+                wait = Wait()
+            for each, arguments, name in ((CUBE, given, "Products"), (VECTOR, taken, "Step")):
+                with w.block(only_on(each)):
+                    early = self._ahead(call, each, arguments) if wait.edges else []
+                    for text in (*early, *self._passing(each, wait), f"kernel.{name}{call.step}({arguments});"):
+                        w.line(text)
+
+    def _ahead(self, call: Call, unit: str, arguments: str) -> list[str]:
+        """What starts before the wait."""
+        return [f"kernel.{each.method}({arguments});" for each in self.ahead.get(id(call), ()) if each.unit == unit]
+
+    def _passing(self, unit: str, wait: Wait) -> list[str]:
+        if wait == EVERYWHERE:
+            return ["SyncAll<false>();" if len(self.units) > 1 else "SyncAll();"]
+        return self.flags.proceed(unit, wait)
+
+    @cached_property
+    def ahead(self) -> dict[int, list[Early]]:
+        """First tiles that may be fetched before a phase's wait, by the identity of its first call: what they are
+        copied from is written by no core of this launch before."""
+        if not self.options.early_start:
+            return {}
+        overlaps = waits.overlaps_in(self.plan)
+        written: set[str] = set()
+        found = {}
+        for phase, touches, wait in zip(
+            self.launch.body, waits.touches(self.launch, self.kernels), self.waits, strict=True
+        ):
+            call = phase.body[0]
+            program = self.kernels[call.kernel].program
+            storage = dict(zip((p.name for p in program.params), call.arguments, strict=False))
+            if wait.edges:
+                tiles = (each for each in early.tiles(program) if each.step == call.step)
+                found[id(call)] = [t for t in tiles if not any(storage[p] in written for p in t.params)]
+            for touch in touches:
+                written |= touch.writes.union(*(overlaps.get(name, ()) for name in touch.writes))
+        return found
+
+    def early_of(self, kernel: str) -> list[Early]:
+        """The first tiles of a kernel that any call of it fetches early."""
+        calls = {id(call) for call in self._calls() if call.kernel == kernel}
+        return list(dict.fromkeys(each for key, tiles in self.ahead.items() if key in calls for each in tiles))
 
     def _init(self, call: Call) -> None:
         """The kernel with its tensors; a ring of a block has its own place."""

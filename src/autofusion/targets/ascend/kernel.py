@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from autofusion import dims, text
 from autofusion.dims import Dim, substitute
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
+from autofusion.targets.ascend import early
 from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
+from autofusion.targets.ascend.early import Early
 from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
@@ -87,10 +90,10 @@ class Written:
     checked: bool
 
 
-def write(kernel: Kernel, capacity: int, double: bool = True) -> Written:
-    """The class. `capacity`: bytes of the unified buffer; `double`: two tiles a queue inside loops, where they fit.
-    Raises TargetError where it does not fit."""
-    made = _Class(kernel, capacity, double).run()
+def write(kernel: Kernel, capacity: int, double: bool = True, early: Sequence[Early] = ()) -> Written:
+    """The class. `capacity`: bytes of the unified buffer; `double`: two tiles a queue inside loops, where they fit;
+    `early`: first tiles that have a function of their own. Raises TargetError where it does not fit."""
+    made = _Class(kernel, capacity, double, early).run()
     if made.onchip > capacity:
         raise TargetError(f"{kernel.title}: UB holds {capacity} bytes, the kernel needs {made.onchip}")
     return made
@@ -105,10 +108,12 @@ def onchip_bytes(program: Program, depth: int = 1) -> int:
 class _Class:
     """A kernel's class being written. The steps come first, as they say what memory is needed."""
 
-    def __init__(self, kernel: Kernel, capacity: int, double: bool = True) -> None:
+    def __init__(self, kernel: Kernel, capacity: int, double: bool = True, early: Sequence[Early] = ()) -> None:
         self.kernel = kernel
         self.capacity = capacity
         self.double = double
+        self.early = early
+        self.flags = {name: each.flag for each in early for name in each.buffers}
         self.program = kernel.program
         self.layout = layout(self.program)
         self.needs = Needs()
@@ -216,6 +221,8 @@ class _Class:
             shape = ", ".join(map(str, tensor.shape))
             comment = f"  // {note} [{shape}]" if note else ""
             self.w.line(f"GlobalTensor<{ELEMENTS[tensor.dtype]}> {tensor.name};{comment}")
+        for flag in dict.fromkeys(each.flag for each in self.early):
+            self.w.line(f"bool {flag} = false;  // its first tile is on its way")
         for symbol in self.program.symbols:
             self.w.line(f"int64_t {symbol};")
         if self.checks:
@@ -255,6 +262,7 @@ class _Class:
         if CUBE in by_unit:
             return
         parallel = by_unit[VECTOR]
+        self._early(number, VECTOR, parallel, "first", self._first)
         with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
             self._declared(parallel)
             with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
@@ -265,8 +273,27 @@ class _Class:
         if self.checks:
             self.w.line("failures->Report(At<int64_t>(work, SLOT));")
 
+    def _early(
+        self, number: int, unit: str, parallel: Parallel, start: str, fill: Callable[[Sequence[Any], Early], None]
+    ) -> None:
+        """A function for the first tile of each queue that may start before the step does."""
+        given = "int64_t first, int64_t last" + (", int64_t unit, int64_t turn" if "turn" in start else "")
+        for each in self.early:
+            if (each.step, each.unit) == (number, unit):
+                with self.w.block(f"__aicore__ inline void {each.method}({given})"):
+                    early.write(self.w, parallel, each.buffers, start, partial(_given, fill, each))
+                    self.w.line(f"{each.flag} = true;")
+                self.w.line("")
+
+    def _first(self, body: Sequence[Any], each: Early) -> None:
+        """A block's loads."""
+        loads = [line for line in body if isinstance(line, Copy) and line.target.name in each.buffers]
+        self._load(self.layout.blocks[id(body)], loads, body)
+
     def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[str]) -> None:
-        cube = Cube(self.w, self.program, self.layout.places, parallel)
+        ahead = Cube(self.w, self.program, self.layout.places, parallel)
+        self._early(number, CUBE, parallel, "first", lambda body, each: ahead.first(body, each.buffers))
+        cube = Cube(self.w, self.program, self.layout.places, parallel, self.flags)
         name = f"Products{number}" if rings else f"Step{number}"
         with self.w.block(f"__aicore__ inline void {name}(int64_t first, int64_t last)"):
             with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
@@ -278,6 +305,7 @@ class _Class:
     def _taking_step(self, number: int, parallel: Parallel) -> None:
         """The vector cores' share of a step with a ring: groups of `unit` chunks in turns."""
         var = parallel.var
+        self._early(number, VECTOR, parallel, "first + turn * unit", self._first)
         head = f"__aicore__ inline void Step{number}(int64_t first, int64_t last, int64_t unit, int64_t turn)"
         with self.w.block(head):
             self._declared(parallel)
@@ -367,21 +395,36 @@ class _Class:
     def _copy_in(self, block: Block, loads: Sequence[Copy | Take], body: Sequence[Any]) -> None:
         level = block.level
         queue = f"load{level}"
-        self.w.line(f"LocalTensor<uint8_t> in{level} = {queue}.AllocTensor<uint8_t>();")
         names = [line.buffer if isinstance(line, Take) else line.target.name for line in loads]
-        for line, name in zip(loads, names, strict=True):
-            kind = ELEMENTS[self.layout.places[name].dtype]
-            declared = f"At<{kind}>(in{level}, {block.loads[name]})"
-            if isinstance(line, Take):
-                self._taken(line, declared, body)
-                continue
-            assert isinstance(line.source, Access)
-            self._transfer(line, line.source, line.target, declared, load=True)
-        self.w.line(f"{queue}.EnQue(in{level});")
+        flag = self.flags.get(names[0])
+        if flag is None:
+            self._load(block, loads, body)
+        else:
+            self.w.line(f"LocalTensor<uint8_t> in{level};")
+            with self.w.block(f"if (!{flag})"):
+                self._load(block, loads, body, declared=True)
+            self.w.line(f"{flag} = false;")
         self.w.line(f"in{level} = {queue}.DeQue<uint8_t>();")
         for name in names:
             kind = ELEMENTS[self.layout.places[name].dtype]
             self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(in{level}, {block.loads[name]});")
+
+    def _load(self, block: Block, loads: Sequence[Copy | Take], body: Sequence[Any], declared: bool = False) -> None:
+        """A tile of a block's load queue on its way."""
+        level = block.level
+        queue = f"load{level}"
+        tensor = f"in{level}" if declared else f"LocalTensor<uint8_t> in{level}"
+        self.w.line(f"{tensor} = {queue}.AllocTensor<uint8_t>();")
+        for line in loads:
+            name = line.buffer if isinstance(line, Take) else line.target.name
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            place = f"At<{kind}>(in{level}, {block.loads[name]})"
+            if isinstance(line, Take):
+                self._taken(line, place, body)
+                continue
+            assert isinstance(line.source, Access)
+            self._transfer(line, line.source, line.target, place, load=True)
+        self.w.line(f"{queue}.EnQue(in{level});")
 
     def _taken(self, line: Take, tensor: str, body: Sequence[Any]) -> None:
         """A ring's tile: the part of it that is read."""
@@ -461,6 +504,10 @@ class _Class:
                 self.w.line(f"Load({a}, {b}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
             else:
                 self.w.line(f"Store({b}, {a}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
+
+
+def _given(fill: Callable[[Sequence[Any], Early], None], each: Early, body: Sequence[Any]) -> None:
+    fill(body, each)
 
 
 def rounded_dim(columns: Dim, lanes: int) -> Dim:

@@ -46,10 +46,14 @@ def render(
     options = options or SuperKernelOptions()
     used = {call.kernel for phase in launch.body for call in phase.body}
     capacity, double = target.spaces["UB"].bytes, options.double_buffering
-    written = {key: classes.write(kernel, capacity, double) for key, kernel in kernels.items() if key in used}
+    body = Entry(plan, launch, kernels, symbols, target, options)
+    written = {
+        key: classes.write(kernel, capacity, double, body.early_of(key))
+        for key, kernel in kernels.items()
+        if key in used
+    }
     entry = f"{identifier(name)}_launch"
     checked = any(each.checked for each in written.values())
-    body = Entry(plan, launch, kernels, symbols, target, options)
     made = body.write(entry, checked)
     bodies = ["\n".join(each.lines) for each in written.values()]
     code = "\n\n".join([_tiling(tuple(symbols.values())), *bodies, "\n".join(body.w.lines)])

@@ -115,7 +115,7 @@ def waits(
     plan: Plan, launch: Launch, kernels: Mapping[str, Kernel], units: Mapping[tuple[str, int], int]
 ) -> list[Wait]:
     """What stands before each phase. `units`: by kernel and step, how many chunks belong together."""
-    overlaps = _overlaps(plan)
+    overlaps = overlaps_in(plan)
     earlier: dict[str, list[Touch]] = {}  # by storage
     known = _Known()
     found = []
@@ -149,7 +149,7 @@ def _conflicting(
                     yield before
 
 
-def _overlaps(plan: Plan) -> dict[str, frozenset[str]]:
+def overlaps_in(plan: Plan) -> dict[str, frozenset[str]]:
     """Storages that may share bytes: in the workspace by their places there, and an argument with what is written back
     to it."""
     found: dict[str, set[str]] = {}
