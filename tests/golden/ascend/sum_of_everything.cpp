@@ -177,6 +177,7 @@ extern "C" __global__ __aicore__ void sum_of_everything_launch(GM_ADDR xGm, GM_A
     }
     CrossCoreSetFlag<0, PIPE_MTE3>(0);
     CrossCoreWaitFlag(0);
+    PipeBarrier<PIPE_ALL>();
     pipe.Reset();
     {
         const Share share(1, 1, core, cores);

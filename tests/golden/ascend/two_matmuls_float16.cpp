@@ -542,6 +542,7 @@ extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM
         CrossCoreWaitFlag(2);
         CrossCoreSetFlag<2, PIPE_MTE3>(4);
     }
+    PipeBarrier<PIPE_ALL>();
     pipe.Reset();
     if ASCEND_IS_AIC {
         const Share share(7, Greatest(7, 1), core, cores);

@@ -120,6 +120,8 @@ class Entry:
         if EVERYWHERE in self.waits and CUBE in self.units:
             self.units = {CUBE, VECTOR}  # SyncAll has no form for the cubes alone
         self.kind = _kernel_type(self.units, meet)
+        self.opened = False  # whether a kernel has used the pipe before
+        self.busy: set[str] = set()  # units whose pipes may still be at work
 
     def _calls(self) -> Iterator[Call]:
         return (call for phase in self.launch.body for call in phase.body)
@@ -232,13 +234,25 @@ class Entry:
         if wait == EVERYWHERE:
             inside = inside if inside == self.units else set()
         self._proceed(wait, sorted(self.units - inside))
+        if wait == EVERYWHERE and not inside:
+            self.busy = set()
         for call in phase.body:
-            if self.opened:
-                self.w.line("pipe.Reset();")
-            self.opened = True
+            self._reset()
             self._call(call, wait if call is first and inside else Wait())
+            self.busy |= {body.unit for body in self._step(call).bodies}
 
-    opened = False  # whether a kernel has used the pipe before
+    def _reset(self) -> None:
+        """The next kernel takes the memories of the one before, all of whose pipes have to be done with them."""
+        if not self.opened:
+            self.opened = True
+            return
+        if self.busy == self.units:
+            self.w.line("PipeBarrier<PIPE_ALL>();")
+        else:
+            for unit in sorted(self.busy):
+                self._unit_lines(unit, ["PipeBarrier<PIPE_ALL>();"])
+        self.busy = set()
+        self.w.line("pipe.Reset();")
 
     def _call(self, call: Call, wait: Wait) -> None:
         step = self._step(call)

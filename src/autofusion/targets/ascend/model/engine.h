@@ -137,6 +137,7 @@ AICORE_ENGINE Instruction begin(Pipe pipe, const char* api, Where where) {
         if (c.free_at[pipe] < c.free_at[S]) c.free_at[pipe] = c.free_at[S];
     }
     machine->counters.instructions[pipe]++;
+    c.quiet &= pipe == S;
     return {&c, pipe, ++c.issued[pipe], api, where.line, false};
 }
 

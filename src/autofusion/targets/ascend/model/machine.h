@@ -114,6 +114,7 @@ struct Core {
     Clock known[kPipes];
     double free_at[kPipes] = {};
     bool pipe_started[kPipes] = {};
+    bool quiet = true;  // no instruction but the scalar unit's since all pipes were waited for
     Memory memories[kSpaces];
     std::vector<Buffer> buffers;
     std::vector<Queue> queues;

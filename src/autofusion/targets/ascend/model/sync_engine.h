@@ -60,6 +60,7 @@ AICORE_ENGINE void pipe_barrier(int pipe, Where where) {
     Clock all;
     for (int p = 0; p < kPipes; ++p) join(all, after(c, Pipe(p)));
     for (int p = 0; p < kPipes; ++p) wait_for(c, Pipe(p), all);
+    c.quiet = true;
 }
 
 // ---- Between cores
@@ -193,6 +194,7 @@ AICORE_ENGINE void sync_all(bool vector_only, Where where) {
     pause(Wait::Cross, f, where.line);
     for (int p = 0; p < kPipes; ++p) wait_for(c, Pipe(p), mine);
     pass_on(c, c.cross[f].front());
+    c.quiet = true;
     c.cross[f].erase(c.cross[f].begin());
 }
 
