@@ -13,6 +13,7 @@ import pytest
 from ascend import CHIPS
 
 from autofusion import api
+from autofusion.autofuse.verdicts import Code
 from autofusion.cli.main import main
 from autofusion.dtypes import DType
 from autofusion.errors import ArgumentError
@@ -222,3 +223,26 @@ def test_switches_have_an_effect() -> None:
     assert plain.gm_bytes == late.gm_bytes
     assert run(chain, CHIPS[0], ()).barriers == 0
     assert run(chain, CHIPS[0], ("narrow_waits",)).barriers == 1
+
+
+# -- what is a group of its own ----------------------------------------------------------------------------------------
+def behind(depth: int) -> Graph:
+    """Whole rows behind a product of that depth."""
+    F = GraphBuilder("behind")
+    x, w = F.input("x", F32, (128, depth)), F.input("w", F32, (depth, 768))
+    F.output(F.softmax(F.add(F.matmul(x, w), F.input("r", F32, (128, 768))), axis=-1))
+    return F.build()
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_whole_rows_stay_apart_from_a_deep_product_and_the_verdict_has_the_numbers(chip: str) -> None:
+    found = api.lower_graph(behind(3072), chip).partition
+    (verdict,) = [v for v in found.verdicts if v.code is Code.PROFIT]
+    numbers = dict(verdict.numbers)
+    assert len(found.groups) == 2
+    assert numbers["lost_us"] > numbers["won_us"] > 0 and numbers["bytes"] > numbers["bytes_apart"] > 0
+
+
+@pytest.mark.parametrize(("target", "depth"), [*((chip, 16) for chip in CHIPS), ("cpu:avx2", 3072)])
+def test_whole_rows_join_a_product_that_is_not_read_again_for_much(target: str, depth: int) -> None:
+    assert len(api.lower_graph(behind(depth), target).partition.groups) == 1
