@@ -15,6 +15,7 @@ from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
 from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
+from autofusion.targets.ascend.rows import FOLDED
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
 from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
@@ -58,12 +59,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for reductions."""
+    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for folds and for their results."""
 
     masks: int
     half: int
     staged: int
     reduction: int
+    folded: int
     size: int
 
 
@@ -72,8 +74,8 @@ def scratch(needs: Needs) -> Scratch:
     half = masks + needs.masks * rounded(CHUNK // 8)
     staged = half + (CHUNK * 2 if needs.half else 0)
     reduction = staged + (CHUNK * 4 if needs.staged else 0)
-    elements = 8 + rounded(2 * -(-needs.reduce // 64), 8) if needs.reduce else 0  # a value and an index a repeat
-    return Scratch(masks, half, staged, reduction, reduction + rounded(elements * 4))
+    folded = reduction + rounded(needs.reduce * 4)
+    return Scratch(masks, half, staged, reduction, folded, folded + rounded(needs.folded * 4))
 
 
 @dataclass
@@ -227,7 +229,7 @@ class _Class:
         declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(self.needs.floats)]
         declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(self.needs.masks)]
         declared += [("h0", "half", where.half), ("staged", "float", where.staged)]
-        declared.append(("reduction", "float", where.reduction))
+        declared += [("reduction", "float", where.reduction), (FOLDED, "float", where.folded)]
         for position, line in enumerate(lines):
             if line.strip() != "SCRATCH":
                 result.append(line.replace("SLOT", str(self.area - BLOCK)))

@@ -24,18 +24,21 @@ from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Take, sta
 
 BLOCK = 32  # bytes: what every start is aligned to
 STEP = 1 << 24  # positions of one step come before those of the next
+FILLED = 7 * BLOCK // 4  # float32 elements behind the last of blocks that are filled eight at once
 PARTIAL = 512  # bytes: partials of different cores share no cache line
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor: `strides` in elements, one a dimension; `spread`: one value fills a block of 32 bytes."""
+    """A tensor: `strides` in elements, one a dimension; `spread`: one value fills a block of 32 bytes. `extents`: of
+    its dimensions, where they are known."""
 
     name: str
     dtype: DType
     strides: tuple[Dim, ...]
     elements: int = 0
     spread: bool = False
+    extents: tuple[int, ...] = ()
 
     @property
     def lanes(self) -> int:
@@ -133,7 +136,8 @@ class _Layout:
         return tuple(self._int(name, extent) for extent in self.onchip[name].shape)
 
     def _value(self, name: str, dtype: DType, extents: tuple[int, ...], order: Sequence[int] | None = None) -> Place:
-        """Row-major in `order` (of the dimensions), the last padded to blocks."""
+        """Row-major in `order` (of the dimensions), the last padded to blocks. Blocks of one value are filled eight at
+        once."""
         order = list(range(len(extents))) if order is None else list(order)
         lanes = BLOCK // dtype.size
         spread = not extents or extents[order[-1]] == 1
@@ -144,7 +148,8 @@ class _Layout:
             size *= extents[dimension]
             if position == 0:
                 size = lanes if spread else rounded(size, lanes)
-        return Place(name, dtype, tuple(strides), max(size, lanes), spread)
+        size = max(size, lanes) + (FILLED if spread and dtype is DType.FLOAT32 else 0)
+        return Place(name, dtype, tuple(strides), size, spread, extents)
 
     # -- queue tiles -------------------------------------------------------------------------------------------------
     def _block(self, level: int, body: Sequence[Any]) -> None:
@@ -207,10 +212,11 @@ class _Layout:
         lanes = BLOCK // buffer.dtype.size
         if inner is None:
             sparse = self._value(buffer.name, buffer.dtype, (*extents, 1))
-            return Place(buffer.name, buffer.dtype, sparse.strides[:-1] if extents else (), max(sparse.elements, lanes))
+            strides, size = sparse.strides[:-1] if extents else (), max(sparse.elements, lanes)
+            return Place(buffer.name, buffer.dtype, strides, size, extents=extents)
         order = [d for d in range(len(axes)) if d != inner] + [inner]
         made = self._value(buffer.name, buffer.dtype, extents, order)
-        return Place(buffer.name, buffer.dtype, made.strides, made.elements)
+        return Place(buffer.name, buffer.dtype, made.strides, made.elements, extents=extents)
 
     # -- the work area -----------------------------------------------------------------------------------------------
     def _work(self) -> tuple[dict[str, int], int]:

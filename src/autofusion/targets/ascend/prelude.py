@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from autofusion.targets.ascend import prelude_rows
+
 HEADER = """#include "kernel_operator.h"
 using namespace AscendC;
 """
@@ -79,50 +81,6 @@ __aicore__ inline void Spread(const LocalTensor<float>& to, const LocalTensor<fl
 __aicore__ inline float GreatestNumber(float a, float b) { return a != a ? a : b != b ? b : a > b ? a : b; }""",
     "LeastNumber": """__aicore__ inline float LeastNumber(float a, float b) {
     return a != a ? a : b != b ? b : a < b ? a : b;
-}""",
-    "SumOfRow": """__aicore__ inline float SumOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work,
-                                  int64_t n) {
-    if (n <= 0) {
-        return 0.0f;
-    }
-    ReduceSum(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
-}""",
-    "HoldsNaN": """// A sum with NaN is NaN, and so is one of both infinities: only then are the elements looked at.
-__aicore__ inline bool HoldsNaN(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    const float sum = SumOfRow(row, work, n);
-    if (sum == sum) {
-        return false;
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        const float value = row.GetValue(i);
-        if (value != value) {
-            return true;
-        }
-    }
-    return false;
-}""",
-    "GreatestOfRow": """// NaN if the row holds one: ReduceMax is not promised to keep it.
-__aicore__ inline float GreatestOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    if (n <= 0) {
-        return -INFINITE;
-    }
-    if (HoldsNaN(row, work, n)) {
-        return QUIET_NAN;
-    }
-    ReduceMax(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
-}""",
-    "LeastOfRow": """// NaN if the row holds one: ReduceMin is not promised to keep it.
-__aicore__ inline float LeastOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    if (n <= 0) {
-        return INFINITE;
-    }
-    if (HoldsNaN(row, work, n)) {
-        return QUIET_NAN;
-    }
-    ReduceMin(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
 }""",
     "ToFloat": """// bfloat16 and half in scalar arithmetic.
 template <typename T>
@@ -461,6 +419,7 @@ struct Share {
         last = Least(units * (core + 1) / cores * unit, chunks);
     }
 };""",
+    **prelude_rows.FUNCTIONS,
 }
 
 

@@ -32,6 +32,7 @@ from autofusion.targets.ascend import scalar
 from autofusion.targets.ascend.cube import SUPPORTED
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
+from autofusion.targets.ascend.rows import folded
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles
 from autofusion.targets.ascend.vector import Needs, Vector, Writer
 
@@ -251,7 +252,7 @@ def _fold(name: str, source: DType, dtype: DType, kind: Kind) -> Way:
         return _elementwise(step, (dtype, source), dtype) if tiled else _by_element(step, (dtype, dtype), dtype)
     line = Fold(Access("y", (i, 0)), dtype, name, Access("x", (i, j)), (rows,), (columns,))
     places = {"x": Place("x", source, (COLUMNS, 1), ROWS * COLUMNS), "y": Place("y", dtype, (ROWS, 1), ROWS, True)}
-    whole = _vector(places)._whole_rows(line)
+    whole = folded(_vector(places), line)
     return Way.COMPOSED if whole else _by_element(step, (dtype, dtype), dtype)
 
 

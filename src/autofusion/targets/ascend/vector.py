@@ -19,7 +19,7 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
 from autofusion.ops.folds import FOLDS
-from autofusion.targets.ascend import scalar
+from autofusion.targets.ascend import rows, scalar
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
@@ -42,6 +42,7 @@ class Needs:
     staged: bool = False
     zeros: bool = False  # rows are read with their padding
     reduce: int = 0  # elements of the longest fold's work area
+    folded: int = 0  # elements of folds that are merged into a state
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Vector:
         tiling: Tiling | None = None,
     ) -> None:
         self.w = writer
-        self.places = places
+        self.places = dict(places)
         self.needs = needs
         self.checks = list(checks)
         tiling = tiling or Tiling()
@@ -141,10 +142,19 @@ class Vector:
         else:
             count = along.extent
         kept, count = self._merged(target, operands, outer, along, count)
+        if (kept or self._blocks(operands, along)) and rows.operate(self, target, op, operands, axes, along):
+            return
         first: dict[str, Dim] = {a.name: 0 for a in outer if a not in kept}
         target, operands = _at(target, first), [_at(o, first) if isinstance(o, Access) else o for o in operands]
         with self._loops(kept):
             self._row(target, dtype, op, operands, along, count, kind)
+
+    def _blocks(self, operands: Sequence[Operand], along: Axis) -> bool:
+        """Whether an operand is a block that stands for a whole row."""
+        places = [(self.places[o.name], o) for o in operands if isinstance(o, Access)]
+        return along.name != UNIT and any(
+            place.spread and coefficient_of(place.address(o.index), along.name) == 0 for place, o in places
+        )
 
     def _kind(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
         """Which table computes it on tiles; None for the scalar unit."""
@@ -497,10 +507,10 @@ class Vector:
     # -- folds -------------------------------------------------------------------------------------------------------
     def _fold(self, line: Fold) -> None:
         kept = self._vector_axis(line.target, line.axes)
-        if kept is not None and kept.name != UNIT and self._tiled_fold(line):
+        if (found := rows.folded(self, line)) is not None:
+            rows.fold(self, line, found)
+        elif kept is not None and kept.name != UNIT and self._tiled_fold(line):
             self._fold_rows(line)
-        elif self._whole_rows(line):
-            self._fold_along(line)
         else:
             self._by_element(line.axes, scalar.fold(self, line))
 
@@ -522,53 +532,6 @@ class Vector:
             return
         with self._loops(line.reduced):
             self._map(line.target, line.dtype, step, (line.target, line.operand), line.axes)
-
-    def _whole_rows(self, line: Fold) -> bool:
-        """Whether the folded row is contiguous float32 and its result one element."""
-        if not isinstance(line.operand, Access) or line.fold not in ("sum", "max", "min"):
-            return False
-        place, goal = self.places[line.operand.name], self.places[line.target.name]
-        if place.dtype is not DType.FLOAT32 or goal.dtype is not DType.FLOAT32 or line.dtype is not DType.FLOAT32:
-            return False
-        along = self._folded_axis(line)
-        return along is not None and self._aligned(place, line.operand, along)
-
-    def _folded_axis(self, line: Fold) -> Axis | None:
-        assert isinstance(line.operand, Access)
-        address = self.places[line.operand.name].address(line.operand.index)
-        return next((a for a in line.reduced if coefficient_of(address, a.name) == 1), None)
-
-    def _fold_along(self, line: Fold) -> None:
-        """Row by row: one reduction, its result through the scalar unit into the element's block."""
-        assert isinstance(line.operand, Access)
-        along = self._folded_axis(line)
-        assert along is not None
-        place, goal = self.places[line.operand.name], self.places[line.target.name]
-        row = f"{place.name}[{cxx(substitute(place.address(line.operand.index), {along.name: 0}))}]"
-        result = cxx(goal.address(line.target.index))
-        self.needs.reduce = max(self.needs.reduce, place.elements)
-        others = [a for a in line.reduced if a is not along]
-        identity = {"sum": "0.0f", "max": "-INFINITE", "min": "INFINITE"}[line.fold]
-        function = {"sum": "SumOfRow", "max": "GreatestOfRow", "min": "LeastOfRow"}[line.fold]
-        merge = {"sum": "state + {}", "max": "GreatestNumber(state, {})", "min": "LeastNumber(state, {})"}[line.fold]
-        if not others and not line.accumulate:
-            with self._loops(line.axes):
-                value = f"{function}({row}, reduction, {cxx(along.extent)})"
-                self._settle(goal, result, value)
-            return
-        with self._loops(line.axes):
-            before = f"{goal.name}.GetValue({result})" if line.accumulate else identity
-            with self.w.block("", "}"):
-                self.w.line(f"float state = {before};")
-                with self._loops(others):
-                    self.w.line(f"state = {merge.format(f'{function}({row}, reduction, {cxx(along.extent)})')};")
-                self._settle(goal, result, "state")
-
-    def _settle(self, goal: Place, address: str, value: str) -> None:
-        if goal.spread:
-            self.w.line(f"Duplicate({goal.name}[{address}], {value}, {goal.lanes});")
-        else:
-            self.w.line(f"{goal.name}.SetValue({address}, {value});")
 
     # -- scans -------------------------------------------------------------------------------------------------------
     def _scan(self, line: Scan) -> None:
