@@ -113,7 +113,7 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling, Failures& all, int64_t check) {
         pipe.InitBuffer(load0, 1, 576);
         pipe.InitBuffer(store0, 1, 4480);
-        pipe.InitBuffer(area, 10848);
+        pipe.InitBuffer(area, 23136);
         work = area.Get<uint8_t>();
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ int64_t*>(p1Address));
@@ -160,7 +160,7 @@ public:
             store0.FreeTensor(out0);
             load0.FreeTensor(in0);
         }
-        failures->Report(At<int64_t>(work, 10816));
+        failures->Report(At<int64_t>(work, 23104));
     }
 
 private:

@@ -3,8 +3,6 @@
 using namespace AscendC;
 
 
-constexpr int64_t CHUNK = 1024;  // elements of a temporary
-
 constexpr float QUIET_NAN = __builtin_nanf("");
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -237,9 +235,9 @@ public:
         pipe.InitBuffer(load0, 1, 448);
         pipe.InitBuffer(load1, 2, 2016);
         pipe.InitBuffer(store1, 2, 2016);
-        pipe.InitBuffer(area, 25472);
+        pipe.InitBuffer(area, 50048);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 6368);  // whole vectors are read
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 12512);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
@@ -262,8 +260,8 @@ public:
         const LocalTensor<float> v12 = At<float>(work, 0);  // t.mul_2
         const LocalTensor<float> v13 = At<float>(work, 4576);  // t.add_1
         const LocalTensor<float> t0 = At<float>(work, 13088);
-        const LocalTensor<float> t1 = At<float>(work, 17184);
-        const LocalTensor<float> reduction = At<float>(work, 21280);
+        const LocalTensor<float> t1 = At<float>(work, 29472);
+        const LocalTensor<float> reduction = At<float>(work, 45856);
         for (int64_t c = first; c < last; ++c) {
             LocalTensor<uint8_t> in0 = load0.AllocTensor<uint8_t>();
             Load(At<half>(in0, 0)[0], p1[0], 1, 100, 100, 112);
@@ -348,6 +346,7 @@ public:
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load0;
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;

@@ -436,9 +436,9 @@ public:
             pipe.InitBuffer(load1, 2, 3584);
             pipe.InitBuffer(load3, 2, 3584);
             pipe.InitBuffer(store1, 2, 3584);
-            pipe.InitBuffer(area, 15456);
+            pipe.InitBuffer(area, 27744);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 3864);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 6936);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 4096);
@@ -512,7 +512,7 @@ public:
         const LocalTensor<float> v4 = At<float>(work, 0);  // t_2.exp
         const LocalTensor<float> v5 = At<float>(work, 3584);  // t_2.sum
         const LocalTensor<float> t0 = At<float>(work, 10752);
-        const LocalTensor<float> reduction = At<float>(work, 14848);
+        const LocalTensor<float> reduction = At<float>(work, 27136);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
                 for (int64_t t = c; t < Least(19, c + 1); ++t) {

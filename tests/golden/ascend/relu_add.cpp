@@ -3,8 +3,6 @@
 using namespace AscendC;
 
 
-constexpr int64_t CHUNK = 1024;  // elements of a temporary
-
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 __aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -139,9 +137,9 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 5120);
         pipe.InitBuffer(store1, 2, 4960);
-        pipe.InitBuffer(area, 18240);
+        pipe.InitBuffer(area, 43200);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 4560);  // whole vectors are read
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 10800);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p2Address));
@@ -151,8 +149,8 @@ public:
         const LocalTensor<float> v0 = At<float>(work, 0);  // t
         const LocalTensor<float> v1 = At<float>(work, 4960);  // t_1
         const LocalTensor<float> t0 = At<float>(work, 9920);
-        const LocalTensor<float> t1 = At<float>(work, 14016);
-        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 18112);
+        const LocalTensor<float> t1 = At<float>(work, 26304);
+        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 42688);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c * 2; t < Least(55, c * 2 + 2); ++t) {
                 const int64_t i0_o = t * 31;
@@ -190,6 +188,7 @@ public:
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TBuf<TPosition::VECCALC> area;

@@ -258,9 +258,9 @@ public:
         if ASCEND_IS_AIV {
             pipe.InitBuffer(load3, 2, 5600);
             pipe.InitBuffer(store1, 2, 3200);
-            pipe.InitBuffer(area, 15296);
+            pipe.InitBuffer(area, 27584);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 3824);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 6896);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 8192);

@@ -51,10 +51,10 @@ class Budget:
                     self.tiles[key] = max(self.tiles.get(key, 0), size)
         self.work = max(self.work, found.work_bytes)
 
-    def bytes(self, needs: Needs, depth: int) -> int:
-        """In all; tiles inside loops have `depth` buffers."""
+    def bytes(self, needs: Needs, depth: int, chunk: int = CHUNK) -> int:
+        """In all; tiles inside loops have `depth` buffers, temporaries `chunk` elements."""
         tiles = sum(size * (depth if level else 1) for (_, level), size in self.tiles.items())
-        return tiles + self.work + scratch(needs).size
+        return tiles + self.work + scratch(needs, chunk).size
 
 
 @dataclass(frozen=True)
@@ -69,23 +69,23 @@ class Scratch:
     size: int
 
 
-def scratch(needs: Needs) -> Scratch:
-    masks = needs.floats * CHUNK * 4
-    half = masks + needs.masks * rounded(CHUNK // 8)
-    staged = half + (CHUNK * 2 if needs.half else 0)
-    reduction = staged + (CHUNK * 4 if needs.staged else 0)
+def scratch(needs: Needs, chunk: int) -> Scratch:
+    masks = needs.floats * chunk * 4
+    half = masks + needs.masks * rounded(chunk // 8)
+    staged = half + (chunk * 2 if needs.half else 0)
+    reduction = staged + (chunk * 4 if needs.staged else 0)
     folded = reduction + rounded(needs.reduce * 4)
     return Scratch(masks, half, staged, reduction, folded, folded + rounded(needs.folded * 4))
 
 
 @dataclass
 class Written:
-    """A kernel's class, the bytes of the unified buffer that it takes with one and with two buffers a tile, and whether
-    it may fail."""
+    """A kernel's class, the least bytes of the unified buffer that it takes, those with two buffers a tile and
+    temporaries of 2 * CHUNK, and whether it may fail."""
 
     lines: list[str]
     onchip: int
-    double: int
+    ample: int
     checked: bool
 
 
@@ -97,10 +97,10 @@ def write(kernel: Kernel, capacity: int) -> Written:
     return made
 
 
-def onchip_bytes(program: Program, depth: int = 1) -> int:
-    """What a program takes of the unified buffer, with one or two buffers a tile."""
+def onchip_bytes(program: Program, ample: bool = False) -> int:
+    """What a program takes of the unified buffer at least, or where it has what makes it faster."""
     made = _Class(Kernel("Probe", program, "", {}), 0).run()
-    return made.onchip if depth == 1 else made.double
+    return made.ample if ample else made.onchip
 
 
 class _Class:
@@ -140,9 +140,13 @@ class _Class:
         lines = [f"// {self.kernel.title}"] if self.kernel.title else []
         self._init(self.needs.zeros or any(WHOLE in line for line in steps))
         init, self.w.lines = self.w.lines, []
+        if any("CHUNK" in line for line in steps):
+            self.w.line(f"static constexpr int64_t CHUNK = {self.chunk};  // elements of a temporary")
         self._members()
         lines += [f"class {self.kernel.name} {{", "public:", *init, "", *steps, "", "private:", *self.w.lines, "};"]
-        return Written(lines, self.budget.bytes(self.needs, 1), self.budget.bytes(self.needs, 2), bool(self.checks))
+        return Written(
+            lines, self.budget.bytes(self.needs, 1), self.budget.bytes(self.needs, 2, 2 * CHUNK), bool(self.checks)
+        )
 
     # -- members -----------------------------------------------------------------------------------------------------
     @property
@@ -151,9 +155,15 @@ class _Class:
         return 2 if self.budget.bytes(self.needs, 2) <= self.capacity else 1
 
     @property
+    def chunk(self) -> int:
+        """Elements of a temporary: more where they fit, as an instruction costs as much as some thousand of them."""
+        sizes = (4 * CHUNK, 2 * CHUNK, CHUNK)
+        return next((s for s in sizes if self.budget.bytes(self.needs, 2, s) <= self.capacity), CHUNK)
+
+    @property
     def area(self) -> int:
         """Bytes of the work area."""
-        return self.budget.work + scratch(self.needs).size + (BLOCK if self.checks else 0)
+        return self.budget.work + scratch(self.needs, self.chunk).size + (BLOCK if self.checks else 0)
 
     def _init(self, whole: bool) -> None:
         parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
@@ -225,9 +235,10 @@ class _Class:
     def _scratched(self, lines: Sequence[str]) -> list[str]:
         """The steps with their temporaries declared where they are used."""
         result: list[str] = []
-        where = scratch(self.needs)
-        declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(self.needs.floats)]
-        declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(self.needs.masks)]
+        chunk = self.chunk
+        where = scratch(self.needs, chunk)
+        declared = [(f"t{n}", "float", n * chunk * 4) for n in range(self.needs.floats)]
+        declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(chunk // 8)) for n in range(self.needs.masks)]
         declared += [("h0", "half", where.half), ("staged", "float", where.staged)]
         declared += [("reduction", "float", where.reduction), (FOLDED, "float", where.folded)]
         for position, line in enumerate(lines):

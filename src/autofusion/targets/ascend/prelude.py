@@ -12,7 +12,6 @@ using namespace AscendC;
 
 # name -> its text, in an order in which each only uses those before it.
 FUNCTIONS: dict[str, str] = {
-    "CHUNK": "constexpr int64_t CHUNK = 1024;  // elements of a temporary",
     "INFINITE": "constexpr float INFINITE = __builtin_inff();",
     "QUIET_NAN": 'constexpr float QUIET_NAN = __builtin_nanf("");',
     "Least": "__aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }",

@@ -26,7 +26,7 @@ from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
 from autofusion.targets.cpu.emit import V
 
-CHUNK = 1024  # elements of a temporary
+CHUNK = 1024  # elements of a temporary, at least
 ELEMENTS = scalar.STORED
 COMPUTED = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)  # what float32 tiles stand for
 UNIT = "e"  # the axis within a block of equal elements
