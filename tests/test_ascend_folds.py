@@ -161,3 +161,40 @@ def test_operations_of_rows(chip: str, height: int) -> None:
         assert not fallbacks(run)
         arrays = [a + np.asarray(3, a.dtype) for a in values(graph)]  # quotients stay moderate
         check(run, graph, arrays, lambda a, b: assert_close(a, b, 64))
+
+
+# -- scans -----------------------------------------------------------------------------------------------------------
+SCANNED = (1, 2, 7, 31, 33, 64, 65, 100, 127, 1000, 1025, 2041, 2049, 4097)
+
+
+def scans(height: int, width: int, dtype: DType) -> Iterator[Graph]:
+    for op in ("cumsum", "cumprod", "cummax", "cummin"):
+        if op in ("cumsum", "cumprod") or dtype is F32:
+            yield built(op, lambda F, op=op: F.output(F.emit(op, [F.input("x", dtype, (height, width))], {"axis": 1})))
+
+
+@pytest.mark.parametrize("chip", [B910, pytest.param(B950, marks=full)])
+@pytest.mark.parametrize("dtype", [F32, pytest.param(DType.INT32, marks=full)])
+@pytest.mark.parametrize("height", [7, *(pytest.param(h, marks=full) for h in HEIGHTS if h != 7)])
+def test_scans_of_rows(chip: str, dtype: DType, height: int) -> None:
+    graphs = [g for width in SCANNED for g in scans(height, width, dtype)]
+    for run, graph in zip(together(graphs, chip), graphs, strict=True):
+        assert not fallbacks(run)
+        (x,) = values(graph)
+        if graph.name == "cumprod" and dtype is F32:
+            x = np.exp(x / 64)  # products stay moderate
+        assert x.shape[1] == 1 or "ScanRows<" in sources(run)[0].text
+        magnitudes = reference(graph, [np.abs(x)])[0] if graph.name == "cumsum" else None
+        tolerance = {"cumsum": 4, "cumprod": 256}.get(graph.name, 0)
+        assert_close(run.run([x])[0], reference(graph, [x])[0], tolerance, magnitudes)
+
+
+@pytest.mark.parametrize("width", [33, 2100])
+def test_nan_goes_on_to_the_end_of_a_scanned_row(width: int) -> None:
+    graphs = list(scans(4, width, F32))
+    for run, graph in zip(together(graphs), graphs, strict=True):
+        (x,) = values(graph)
+        x = np.abs(x) / 8 + 0.9
+        x[0, 5] = x[2, -1] = np.nan
+        x[1, 0], x[1, -1], x[3, 3] = np.inf, -np.inf, -np.inf
+        check(run, graph, [x], lambda a, b: assert_close(a, b, 4096, np.maximum(1, np.abs(b))))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from autofusion import dims
 from autofusion.dims import Dim, substitute, symbols
 from autofusion.dtypes import DType
-from autofusion.kernel.ir import Access, Axis, Fold, Literal, Operand
+from autofusion.kernel.ir import Access, Axis, Fold, Literal, Operand, Scan
 from autofusion.ops.folds import FOLDS
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides
 from autofusion.targets.ascend.layout import Place, rounded
@@ -29,10 +29,14 @@ OPERATIONS = {
     DType.FLOAT32: {"add": "Plus", "sub": "Minus", "mul": "Times", "div": "Over"},
     DType.INT32: {"add": "Plus", "sub": "Minus", "mul": "Times"},
 }
+SCANS = {"sum": "Plus", "prod": "Times", "max": "Larger", "min": "Smaller"}
 REDUCTIONS = {"sum": "Plus", "max": "Larger", "min": "Smaller"}
 VECTOR = 64  # float32 elements of a repeat
 PARTS = {"Plus": 16 * VECTOR, "Larger": 255 * VECTOR, "Smaller": 255 * VECTOR}  # `MOST` of the functions
 GROUP = 64  # rows that are folded at once
+SCANNED = 2048  # elements of a row that are scanned at once, and as many again in other rows
+LONGEST = 20000  # elements of a row beside which there is room for its scan
+OFFSETS = 2048  # elements of a scan's work area that hold offsets
 FOLDED = "folded"  # folds on their way into a state
 
 
@@ -86,11 +90,15 @@ def operate(v: Vector, target: Access, op: str, operands: Sequence[Operand], axe
     if not all(divides(p.lanes, start, v.steps) for p, start in zip(places, starts, strict=True)):
         return False
     kinds = ", ".join(f"Along::{form}" for form in forms)
-    tensors = ", ".join(f"{p.name}[{cxx(start)}]" for p, start in zip(places, starts, strict=True))
+    tensors = ", ".join(map(_tensor, places, starts))
     sizes = ", ".join(cxx(x) for x in (row.extent if row else 1, along.extent, *pitches))
     with v._loops([a for a in outer if a is not row]):
         v.w.line(f"ByRows<{name}, {kinds}>({tensors}, {sizes});")
     return True
+
+
+def _tensor(place: Place, start: Dim) -> str:
+    return f"{place.name}[{cxx(start)}]"
 
 
 def _form(place: Place, factor: int | None) -> str | None:
@@ -104,6 +112,42 @@ def _pitches(joined: Joined, row: Axis, places: Sequence[Place]) -> tuple[int, .
     found = [coefficient_of(address, row.name) for address in joined.addresses]
     whole = [f for f, p in zip(found, places, strict=True) if f is not None and f >= 0 and f % p.lanes == 0]
     return tuple(whole) if len(whole) == len(found) else None
+
+
+# -- scans -----------------------------------------------------------------------------------------------------------
+def scan(v: Vector, line: Scan) -> bool:
+    """Whether the statement was written as scans of contiguous rows."""
+    if not isinstance(line.operand, Access) or line.fold not in SCANS:
+        return False
+    accesses = (line.target, line.operand)
+    places = [v.places[access.name] for access in accesses]
+    if {line.dtype, *(p.dtype for p in places)} not in ({DType.FLOAT32}, {DType.INT32}):
+        return False
+    along = next(a for a in line.axes if a.name == line.along)
+    addresses = [p.address(a.index) for p, a in zip(places, accesses, strict=True)]
+    if any(p.spread or coefficient_of(a, along.name) != 1 for p, a in zip(places, addresses, strict=True)):
+        return False
+    if any(axis.extent == 0 for axis in line.axes):
+        return False
+    joined = join([a for a in line.axes if a is not along], addresses)
+    row = next((a for a in reversed(joined.axes) if _pitches(joined, a, places)), None)
+    pitches = (row and _pitches(joined, row, places)) or (0, 0)
+    starts = [substitute(a, {x.name: 0 for x in (along, row) if x}) for a in joined.addresses]
+    if not all(divides(p.lanes, start, v.steps) for p, start in zip(places, starts, strict=True)):
+        return False
+    length = _most(places[0], line.target, (along.name,))
+    if length > LONGEST:
+        return False
+    width = rounded(min(length, SCANNED), VECTOR // 8)
+    rows = _most(places[0], line.target, joined.parts[row.name]) if row else 1
+    group = max(1, min(rows, 2 * SCANNED // width)) if width < SCANNED else 1
+    v.needs.reduce = max(v.needs.reduce, OFFSETS + 2 * group * width)
+    v.needs.zeros = True  # what lies between rows is moved with them
+    tensors = ", ".join(map(_tensor, places, starts))
+    sizes = ", ".join(cxx(x) for x in (row.extent if row else 1, along.extent, *pitches))
+    with v._loops([a for a in joined.axes if a is not row]):
+        v.w.line(f"ScanRows<{SCANS[line.fold]}>({tensors}, {sizes}, reduction, {group}, {width});")
+    return True
 
 
 # -- folds -----------------------------------------------------------------------------------------------------------

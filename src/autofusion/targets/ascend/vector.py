@@ -535,6 +535,8 @@ class Vector:
 
     # -- scans -------------------------------------------------------------------------------------------------------
     def _scan(self, line: Scan) -> None:
+        if rows.scan(self, line):
+            return
         step = FOLDS[line.fold].step
         target = line.target
         along = next(a for a in line.axes if a.name == line.along)
