@@ -16,6 +16,7 @@ from oracle import assert_close, random_array
 
 from autofusion import api
 from autofusion.dtypes import Array, DType
+from autofusion.errors import IndexOutOfRange
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
 from autofusion.runtime import aicore
@@ -198,3 +199,36 @@ def test_nan_goes_on_to_the_end_of_a_scanned_row(width: int) -> None:
         x[0, 5] = x[2, -1] = np.nan
         x[1, 0], x[1, -1], x[3, 3] = np.inf, -np.inf, -np.inf
         check(run, graph, [x], lambda a, b: assert_close(a, b, 4096, np.maximum(1, np.abs(b))))
+
+
+# -- gathers ---------------------------------------------------------------------------------------------------------
+GATHERED = (7, 64, 127, 1000, 5000)
+
+
+def embedded(width: int, dtype: DType, wide: bool) -> Graph:
+    """Rows of a table, as they are or on the way into arithmetic."""
+
+    def build(F: GraphBuilder) -> None:
+        table, at = F.input("table", dtype, (50, width)), F.input("at", DType.INT32, (3, 7))
+        rows = F.gather(table, at, axis=0)
+        F.output(F.cast(F.mul(F.cast(rows, dtype=F32), 0.5), dtype=dtype) if wide else rows)
+
+    return built("embedded", build)
+
+
+@pytest.mark.parametrize("chip", [B910, pytest.param(B950, marks=full)])
+def test_gathers_of_rows(chip: str) -> None:
+    """A copy a row; one position of each graph is outside afterwards, and is said."""
+    types = (F32, DType.FLOAT16, DType.BFLOAT16)
+    graphs = [embedded(width, t, wide) for width in GATHERED for t in types for wide in (False, True)]
+    rng = np.random.default_rng(5)
+    for run, graph in zip(together(graphs, chip), graphs, strict=True):
+        assert not fallbacks(run)
+        step = sources(run)[0].text.split("Step0(")[1]
+        assert "Load(" in step.split("position =")[1] and "p0.GetValue" not in step
+        table = random_array(rng, graph.inputs[0].dtype, tuple(int(str(d)) for d in graph.inputs[0].shape), (-2.0, 2.0))
+        at = rng.integers(-50, 50, (3, 7)).astype(np.int32)
+        check(run, graph, [table, at], np.testing.assert_array_equal)
+        at[2, 3] = 50
+        with pytest.raises(IndexOutOfRange, match="position 17 "):
+            run.run([table, at])

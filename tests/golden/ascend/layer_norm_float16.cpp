@@ -70,16 +70,18 @@ struct Share {
 // again.
 enum class Along { ROW, BLOCK, VECTOR };
 
-// Operations on rows. For folds: their identity, how many vectors are folded one after the other before
-// halves are, and whether a NaN may get lost.
 struct Plus {
-    static constexpr float IDENTITY = 0.0f;
+    static constexpr float IDENTITY = 0;
     static constexpr int64_t MOST = 16;
     static constexpr bool LOSES_NAN = false;
-    template <typename T>
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Add(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Adds(to, to, state, static_cast<int32_t>(n));
     }
     static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
                                         int64_t repeats, int64_t blocks) {
@@ -88,19 +90,24 @@ struct Plus {
     }
 };
 
-struct Minus {
-    template <typename T>
+struct Times {
+    static constexpr bool LOSES_NAN = false;
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
-        Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Mul(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Muls(to, to, state, static_cast<int32_t>(n));
     }
 };
 
-struct Times {
-    template <typename T>
+struct Minus {
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
-        Mul(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
     }
 };
 
@@ -123,7 +130,7 @@ __aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a,
         for (int64_t row = 0; row < rows; row += height) {
             for (int64_t k = 0; k < whole * vector; k += vector) {
                 Op::Step(to[row * toPitch + k * toStep], a[row * aPitch + k * aStep], b[row * bPitch + k * bStep],
-                         vector, Least(height, rows - row), down);
+                         static_cast<uint64_t>(vector), Least(height, rows - row), down);
             }
         }
     } else {
@@ -131,15 +138,15 @@ __aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a,
             for (int64_t k = 0; k < whole; k += most) {
                 const int64_t at = k * vector;
                 Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
-                         vector, Least(most, whole - k), along);
+                         static_cast<uint64_t>(vector), Least(most, whole - k), along);
             }
         }
     }
     if (rest > 0) {
         const int64_t at = whole * vector;
         for (int64_t row = 0; row < rows; row += height) {
-            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep], rest,
-                     Least(height, rows - row), down);
+            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                     static_cast<uint64_t>(rest), Least(height, rows - row), down);
         }
     }
 }

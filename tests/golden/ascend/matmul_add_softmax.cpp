@@ -254,16 +254,18 @@ struct Share {
 // again.
 enum class Along { ROW, BLOCK, VECTOR };
 
-// Operations on rows. For folds: their identity, how many vectors are folded one after the other before
-// halves are, and whether a NaN may get lost.
 struct Plus {
-    static constexpr float IDENTITY = 0.0f;
+    static constexpr float IDENTITY = 0;
     static constexpr int64_t MOST = 16;
     static constexpr bool LOSES_NAN = false;
-    template <typename T>
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Add(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Adds(to, to, state, static_cast<int32_t>(n));
     }
     static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
                                         int64_t repeats, int64_t blocks) {
@@ -276,10 +278,14 @@ struct Larger {
     static constexpr float IDENTITY = -INFINITE;
     static constexpr int64_t MOST = 255;
     static constexpr bool LOSES_NAN = true;
-    template <typename T>
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Max(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Maxs(to, to, state, static_cast<int32_t>(n));
     }
     static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
                                         int64_t repeats, int64_t blocks) {
@@ -289,17 +295,17 @@ struct Larger {
 };
 
 struct Minus {
-    template <typename T>
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
     }
 };
 
 struct Over {
-    template <typename T>
+    template <typename T, typename Mask>
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       uint64_t mask, int64_t repeats, const BinaryRepeatParams& form) {
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Div(to, a, b, mask, static_cast<uint8_t>(repeats), form);
     }
 };
@@ -323,7 +329,7 @@ __aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a,
         for (int64_t row = 0; row < rows; row += height) {
             for (int64_t k = 0; k < whole * vector; k += vector) {
                 Op::Step(to[row * toPitch + k * toStep], a[row * aPitch + k * aStep], b[row * bPitch + k * bStep],
-                         vector, Least(height, rows - row), down);
+                         static_cast<uint64_t>(vector), Least(height, rows - row), down);
             }
         }
     } else {
@@ -331,15 +337,15 @@ __aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a,
             for (int64_t k = 0; k < whole; k += most) {
                 const int64_t at = k * vector;
                 Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
-                         vector, Least(most, whole - k), along);
+                         static_cast<uint64_t>(vector), Least(most, whole - k), along);
             }
         }
     }
     if (rest > 0) {
         const int64_t at = whole * vector;
         for (int64_t row = 0; row < rows; row += height) {
-            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep], rest,
-                     Least(height, rows - row), down);
+            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                     static_cast<uint64_t>(rest), Least(height, rows - row), down);
         }
     }
 }

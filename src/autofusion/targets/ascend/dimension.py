@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any
 
-from autofusion.dims import Compound, Dim, Symbol, alone, range_of, symbols, terms_of
+from autofusion.dims import Compound, Dim, Symbol, alone, ceildiv, range_of, symbols, terms_of
 from autofusion.tile.ir import Guard, Let, Loop, Parallel
 
 
@@ -55,6 +55,11 @@ def coefficient_of(dim: Dim, axis: str) -> int | None:
 def divides(number: int, dim: Dim, steps: Mapping[str, int] | None = None) -> bool:
     """Whether the dim is a multiple of the number, whatever its symbols are; `steps`: what some are multiples of."""
     return all(coefficient * _step(atoms, steps or {}) % number == 0 for atoms, coefficient in terms_of(dim))
+
+
+def rounded_dim(dim: Dim, to: int) -> Dim:
+    """The least multiple of a number that is not smaller."""
+    return -(-dim // to) * to if isinstance(dim, int) else ceildiv(dim, to) * to
 
 
 def _step(atoms: tuple[Symbol | Compound, ...], steps: Mapping[str, int]) -> int:

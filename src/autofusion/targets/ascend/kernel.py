@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autofusion import dims, text
+from autofusion import text
 from autofusion.dims import Dim, substitute
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
 from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, rounded_dim, steps_of
 from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
 from autofusion.targets.ascend.rows import FOLDED
 from autofusion.targets.ascend.tiles import WHOLE
@@ -115,12 +115,13 @@ class _Class:
         self.cube = CubeBudget()
         self.w = Writer()
         self.checks = checks(self.program)
+        self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
+        outside = frozenset(tensor.name for tensor in self.tensors)
         loaded = {name for block in self.layout.blocks.values() for name in block.loads}
         stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
         self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
-        tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols))
+        tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols), outside)
         self.vector = Vector(self.w, self.layout.places, self.needs, self.checks, tiles)
-        self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
         for tensor in self.tensors:
             if tensor.dtype not in ELEMENTS:
                 raise TargetError(f"{tensor.name}: {tensor.dtype} is no type of this target")
@@ -472,10 +473,6 @@ class _Class:
                 self.w.line(f"Load({a}, {b}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
             else:
                 self.w.line(f"Store({b}, {a}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
-
-
-def rounded_dim(columns: Dim, lanes: int) -> Dim:
-    return rounded(columns, lanes) if isinstance(columns, int) else dims.ceildiv(columns, lanes) * lanes
 
 
 def ring_elements(ring: Ring) -> int:

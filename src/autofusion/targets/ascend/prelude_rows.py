@@ -243,4 +243,15 @@ __aicore__ inline void ScanRows(const LocalTensor<T>& to, const LocalTensor<T>& 
         }
     }
 }""",
+    "AfterVector": """// Copies into the work area after what the vector unit does there, and before it.
+__aicore__ inline void AfterVector() {
+    const auto event = GetTPipePtr()->FetchEventID(HardEvent::V_MTE2);
+    SetFlag<HardEvent::V_MTE2>(event);
+    WaitFlag<HardEvent::V_MTE2>(event);
+}""",
+    "BeforeVector": """__aicore__ inline void BeforeVector() {
+    const auto event = GetTPipePtr()->FetchEventID(HardEvent::MTE2_V);
+    SetFlag<HardEvent::MTE2_V>(event);
+    WaitFlag<HardEvent::MTE2_V>(event);
+}""",
 }

@@ -135,11 +135,11 @@ def scan(v: Vector, line: Scan) -> bool:
     starts = [substitute(a, {x.name: 0 for x in (along, row) if x}) for a in joined.addresses]
     if not all(divides(p.lanes, start, v.steps) for p, start in zip(places, starts, strict=True)):
         return False
-    length = _most(places[0], line.target, (along.name,))
+    length = most(places[0], line.target, (along.name,))
     if length > LONGEST:
         return False
     width = rounded(min(length, SCANNED), VECTOR // 8)
-    rows = _most(places[0], line.target, joined.parts[row.name]) if row else 1
+    rows = most(places[0], line.target, joined.parts[row.name]) if row else 1
     group = max(1, min(rows, 2 * SCANNED // width)) if width < SCANNED else 1
     v.needs.reduce = max(v.needs.reduce, OFFSETS + 2 * group * width)
     v.needs.zeros = True  # what lies between rows is moved with them
@@ -204,12 +204,12 @@ def folded(v: Vector, line: Fold) -> Rows | None:
         start,
         result,
         (coefficient_of(outside.addresses[0], row.name) or 0) if row else 0,
-        _most(place, line.operand, inside.parts[along.name]),
-        _most(place, line.operand, outside.parts[row.name]) if row else 1,
+        most(place, line.operand, inside.parts[along.name]),
+        most(place, line.operand, outside.parts[row.name]) if row else 1,
     )
 
 
-def _most(place: Place, access: Access, axes: Sequence[str]) -> int:
+def most(place: Place, access: Access, axes: Sequence[str]) -> int:
     """What axes count to at most, by the extents of the tensor that they walk."""
     most = 1
     for axis in axes:

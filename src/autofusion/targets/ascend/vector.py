@@ -19,7 +19,7 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
 from autofusion.ops.folds import FOLDS
-from autofusion.targets.ascend import rows, scalar
+from autofusion.targets.ascend import gathers, rows, scalar
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
@@ -48,12 +48,13 @@ class Needs:
 @dataclass(frozen=True)
 class Tiling:
     """What is known of a program's tiles: the tensors that copies fill and those that copies empty, what loop variables
-    are multiples of, and the open dimensions."""
+    are multiples of, the open dimensions, and the tensors in global memory."""
 
     loaded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     steps: Mapping[str, int] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
 
 
 class Writer:
@@ -92,6 +93,7 @@ class Vector:
         self.checks = list(checks)
         tiling = tiling or Tiling()
         self.loaded, self.stored, self.steps, self.open = tiling.loaded, tiling.stored, tiling.steps, tiling.open
+        self.outside = tiling.outside
 
     # -- statements --------------------------------------------------------------------------------------------------
     def statement(self, line: Any) -> None:
@@ -104,9 +106,9 @@ class Vector:
         elif isinstance(line, Scan):
             self._scan(line)
         elif isinstance(line, Gather):
-            self._by_element(
-                line.axes, scalar.gather(self, line, self.checks.index(line.target.name.partition("_")[0]))
-            )
+            check = self.checks.index(line.target.name.partition("_")[0])
+            if not gathers.gather(self, line, check):
+                self._by_element(line.axes, scalar.gather(self, line, check))
         else:
             raise TargetError(f"the vector unit has no {type(line).__name__}")
 
