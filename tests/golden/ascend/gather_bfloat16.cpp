@@ -114,10 +114,11 @@ struct Tiling {
 class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling, Failures& all, int64_t check) {
-        pipe.InitBuffer(load0, 1, 576);
+        pipe.InitBuffer(load0, 1, 640);
         pipe.InitBuffer(store0, 1, 4480);
-        pipe.InitBuffer(area, 31328);
+        pipe.InitBuffer(area, 33568);
         work = area.Get<uint8_t>();
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 8392);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ int64_t*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t*>(p2Address));
@@ -127,8 +128,8 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         const LocalTensor<float> v0 = At<float>(work, 0);  // t
-        const LocalTensor<float> t0 = At<float>(work, 6720);
-        const LocalTensor<float> reduction = At<float>(work, 23104);
+        const LocalTensor<float> t0 = At<float>(work, 8960);
+        const LocalTensor<float> reduction = At<float>(work, 25344);
         for (int64_t c = first; c < last; ++c) {
             const int64_t i0_o = 0;
             const int64_t i1_o = 0;
@@ -150,17 +151,14 @@ public:
                 }
                 BeforeVector();
                 for (int64_t i0 = part; i0 < end; ++i0) {
-                    Cast(v0[i0 * 24], reduction.ReinterpretCast<bfloat16_t>()[(i0 - part) * 32], RoundMode::CAST_NONE, 24);
+                    Cast(v0[i0 * 32], reduction.ReinterpretCast<bfloat16_t>()[(i0 - part) * 32], RoundMode::CAST_NONE, 24);
                 }
             }
             // t_1
-            for (int64_t i0 = 0; i0 < 70; ++i0) {
-                {
-                    constexpr int64_t j = 0;
-                    constexpr int32_t n = 24;
-                    Muls(t0, v0[i0 * 24 + j], 0x1.0000000000000p-1f, n);
-                    Cast(v1[i0 * 32 + j], t0, RoundMode::CAST_RINT, n);
-                }
+            for (int64_t j = 0; j < 2240; j += CHUNK) {
+                const int32_t n = static_cast<int32_t>(Least(CHUNK, 2240 - j));
+                Muls(t0, v0[j], 0x1.0000000000000p-1f, n);
+                Cast(v1[j], t0, RoundMode::CAST_RINT, n);
             }
             store0.EnQue(out0);
             out0 = store0.DeQue<uint8_t>();
@@ -168,10 +166,11 @@ public:
             store0.FreeTensor(out0);
             load0.FreeTensor(in0);
         }
-        failures->Report(At<int64_t>(work, 31296));
+        failures->Report(At<int64_t>(work, 33536));
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load0;
     TQue<TPosition::VECOUT, 1> store0;
     TBuf<TPosition::VECCALC> area;

@@ -111,6 +111,14 @@ struct Minus {
     }
 };
 
+// Elements, each into a block of its own.
+template <typename T>
+__aicore__ inline void FillBlocks(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n) {
+    for (int64_t first = 0; first < n; first += 2040) {
+        Brcb(to[first * 8], from[first], static_cast<uint8_t>((Least(2040, n - first) + 7) / 8), {1, 8});
+    }
+}
+
 // to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
 // row, or the next vector of one row, whatever takes fewer instructions.
 template <typename Op, Along To, Along A, Along B, typename T>
@@ -211,7 +219,7 @@ __aicore__ inline void FoldRows(const LocalTensor<float>& to, const LocalTensor<
         const int64_t count = Least(group, rows - row);
         if constexpr (Blocks) {
             FoldEach<Op>(folds, from[row * pitch], count, n, pitch, room);
-            Brcb(to[row * 8], folds, static_cast<uint8_t>((count + 7) / 8), {1, 8});
+            FillBlocks(to[row * 8], folds, count);
         } else {
             FoldEach<Op>(to[row], from[row * pitch], count, n, pitch, room);
         }
@@ -242,9 +250,9 @@ public:
         pipe.InitBuffer(load0, 1, 448);
         pipe.InitBuffer(load1, 2, 2016);
         pipe.InitBuffer(store1, 2, 2016);
-        pipe.InitBuffer(area, 50048);
+        pipe.InitBuffer(area, 50976);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 12512);  // whole vectors are read
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 12744);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
@@ -253,22 +261,22 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         const LocalTensor<float> v0 = At<float>(work, 0);  // t.cast
-        const LocalTensor<float> v1 = At<float>(work, 3744);  // t.cast_1
-        const LocalTensor<float> v2 = At<float>(work, 4160);  // t.cast_2
-        const LocalTensor<float> v3 = At<float>(work, 4576);  // t.sum
-        const LocalTensor<float> v4 = At<float>(work, 5088);  // t.div
-        const LocalTensor<float> v5 = At<float>(work, 5600);  // t.sub
+        const LocalTensor<float> v1 = At<float>(work, 4032);  // t.cast_1
+        const LocalTensor<float> v2 = At<float>(work, 4480);  // t.cast_2
+        const LocalTensor<float> v3 = At<float>(work, 4928);  // t.sum
+        const LocalTensor<float> v4 = At<float>(work, 5440);  // t.div
+        const LocalTensor<float> v5 = At<float>(work, 5952);  // t.sub
         const LocalTensor<float> v6 = At<float>(work, 0);  // t.mul
-        const LocalTensor<float> v7 = At<float>(work, 4576);  // t.sum_1
+        const LocalTensor<float> v7 = At<float>(work, 4928);  // t.sum_1
         const LocalTensor<float> v8 = At<float>(work, 0);  // t.div_1
         const LocalTensor<float> v9 = At<float>(work, 512);  // t.add
         const LocalTensor<float> v10 = At<float>(work, 0);  // t.rsqrt
-        const LocalTensor<float> v11 = At<float>(work, 9344);  // t.mul_1
+        const LocalTensor<float> v11 = At<float>(work, 9984);  // t.mul_1
         const LocalTensor<float> v12 = At<float>(work, 0);  // t.mul_2
-        const LocalTensor<float> v13 = At<float>(work, 4576);  // t.add_1
-        const LocalTensor<float> t0 = At<float>(work, 13088);
-        const LocalTensor<float> t1 = At<float>(work, 29472);
-        const LocalTensor<float> reduction = At<float>(work, 45856);
+        const LocalTensor<float> v13 = At<float>(work, 4928);  // t.add_1
+        const LocalTensor<float> t0 = At<float>(work, 14016);
+        const LocalTensor<float> t1 = At<float>(work, 30400);
+        const LocalTensor<float> reduction = At<float>(work, 46784);
         for (int64_t c = first; c < last; ++c) {
             LocalTensor<uint8_t> in0 = load0.AllocTensor<uint8_t>();
             Load(At<half>(in0, 0)[0], p1[0], 1, 100, 100, 112);
@@ -288,15 +296,13 @@ public:
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<half> v14 = At<half>(out1, 0);
                 // t.cast
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    Cast(v0[i0 * 104], b1[i0 * 112], RoundMode::CAST_NONE, 100);
-                }
+                Cast(v0[0], b1[0], RoundMode::CAST_NONE, (i0_n * 112));
                 // t.cast_1
                 Cast(v1[0], b3[0], RoundMode::CAST_NONE, 100);
                 // t.cast_2
                 Cast(v2[0], b5[0], RoundMode::CAST_NONE, 100);
                 // t.sum
-                FoldRows<Plus, true>(v3[0], v0[0], i0_n, 100, 104, reduction, 16);
+                FoldRows<Plus, true>(v3[0], v0[0], i0_n, 100, 112, reduction, 16);
                 // t.div
                 for (int64_t j = 0; j < i0_n * 8; j += CHUNK) {
                     const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 8 - j));
@@ -305,11 +311,11 @@ public:
                     Div(v4[j], v3[j], t0, n);
                 }
                 // t.sub
-                ByRows<Minus, Along::ROW, Along::ROW, Along::BLOCK>(v5[0], v0[0], v4[0], i0_n, 100, 104, 104, 8);
+                ByRows<Minus, Along::ROW, Along::ROW, Along::BLOCK>(v5[0], v0[0], v4[0], i0_n, 100, 112, 112, 8);
                 // t.mul
-                Mul(v6[0], v5[0], v5[0], (i0_n * 104));
+                Mul(v6[0], v5[0], v5[0], (i0_n * 112));
                 // t.sum_1
-                FoldRows<Plus, true>(v7[0], v6[0], i0_n, 100, 104, reduction, 16);
+                FoldRows<Plus, true>(v7[0], v6[0], i0_n, 100, 112, reduction, 16);
                 // t.div_1
                 for (int64_t j = 0; j < i0_n * 8; j += CHUNK) {
                     const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 8 - j));
@@ -328,20 +334,13 @@ public:
                     Div(v10[j], t1, t0, n);
                 }
                 // t.mul_1
-                ByRows<Times, Along::ROW, Along::ROW, Along::BLOCK>(v11[0], v5[0], v10[0], i0_n, 100, 104, 104, 8);
+                ByRows<Times, Along::ROW, Along::ROW, Along::BLOCK>(v11[0], v5[0], v10[0], i0_n, 100, 112, 112, 8);
                 // t.mul_2
-                ByRows<Times, Along::ROW, Along::ROW, Along::ROW>(v12[0], v11[0], v1[0], i0_n, 100, 104, 104, 0);
+                ByRows<Times, Along::ROW, Along::ROW, Along::ROW>(v12[0], v11[0], v1[0], i0_n, 100, 112, 112, 0);
                 // t.add_1
-                ByRows<Plus, Along::ROW, Along::ROW, Along::ROW>(v13[0], v12[0], v2[0], i0_n, 100, 104, 104, 0);
+                ByRows<Plus, Along::ROW, Along::ROW, Along::ROW>(v13[0], v12[0], v2[0], i0_n, 100, 112, 112, 0);
                 // t
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    {
-                        constexpr int64_t j = 0;
-                        constexpr int32_t n = 100;
-                        Muls(t0, v13[i0 * 104 + j], 1.0f, n);
-                        Cast(v14[i0 * 112 + j], t0, RoundMode::CAST_RINT, n);
-                    }
-                }
+                Cast(v14[0], v13[0], RoundMode::CAST_RINT, (i0_n * 112));
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
                 Store(p3[i0_o * 100], At<half>(out1, 0)[0], i0_n, 100, 100, 112);

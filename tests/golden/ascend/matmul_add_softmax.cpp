@@ -310,6 +310,14 @@ struct Over {
     }
 };
 
+// Elements, each into a block of its own.
+template <typename T>
+__aicore__ inline void FillBlocks(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n) {
+    for (int64_t first = 0; first < n; first += 2040) {
+        Brcb(to[first * 8], from[first], static_cast<uint8_t>((Least(2040, n - first) + 7) / 8), {1, 8});
+    }
+}
+
 // to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
 // row, or the next vector of one row, whatever takes fewer instructions.
 template <typename Op, Along To, Along A, Along B, typename T>
@@ -410,7 +418,7 @@ __aicore__ inline void FoldRows(const LocalTensor<float>& to, const LocalTensor<
         const int64_t count = Least(group, rows - row);
         if constexpr (Blocks) {
             FoldEach<Op>(folds, from[row * pitch], count, n, pitch, room);
-            Brcb(to[row * 8], folds, static_cast<uint8_t>((count + 7) / 8), {1, 8});
+            FillBlocks(to[row * 8], folds, count);
         } else {
             FoldEach<Op>(to[row], from[row * pitch], count, n, pitch, room);
         }

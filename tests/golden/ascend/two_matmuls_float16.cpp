@@ -256,11 +256,11 @@ class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
-            pipe.InitBuffer(load3, 2, 5600);
+            pipe.InitBuffer(load3, 2, 6400);
             pipe.InitBuffer(store1, 2, 3200);
-            pipe.InitBuffer(area, 27584);
+            pipe.InitBuffer(area, 29184);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 6896);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 7296);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 8192);
@@ -326,8 +326,8 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last, int64_t unit, int64_t turn) {
         const LocalTensor<float> v0 = At<float>(work, 0);  // t
-        const LocalTensor<float> v1 = At<float>(work, 5600);  // t_1
-        const LocalTensor<float> t0 = At<float>(work, 11200);
+        const LocalTensor<float> v1 = At<float>(work, 6400);  // t_1
+        const LocalTensor<float> t0 = At<float>(work, 12800);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
                 for (int64_t t = c; t < Least(4, c + 1); ++t) {
@@ -353,7 +353,7 @@ public:
                         const int64_t i1_b = i1_u;
                         const int64_t i0_b = i0_u;
                         LocalTensor<uint8_t> in3 = load3.AllocTensor<uint8_t>();
-                        Load(At<float>(in3, 0), rv0.ToRead(), 25, 50, 50, 56);
+                        Load(At<float>(in3, 0), rv0.ToRead(), 25, 50, 50, 64);
                         rv0.Read();
                         load3.EnQue(in3);
                         in3 = load3.DeQue<uint8_t>();
@@ -363,9 +363,9 @@ public:
                             {
                                 constexpr int64_t j = 0;
                                 constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 56 + j], 1.0f, n);
+                                Muls(t0, b0[i0 * 64 + j], 1.0f, n);
                                 for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 56 + i0_b * 56 + i1_b) + j + k, t0.GetValue(k));
+                                    v0.SetValue((i0 * 64 + i0_b * 64 + i1_b) + j + k, t0.GetValue(k));
                                 }
                             }
                         }
@@ -373,15 +373,12 @@ public:
                     }
                 }
                 // t_1
-                Abs(v1[0], v0[0], 1400);
+                Abs(v1[0], v0[0], 1600);
                 // t_2
-                for (int64_t i0 = 0; i0 < 25; ++i0) {
-                    {
-                        constexpr int64_t j = 0;
-                        constexpr int32_t n = 50;
-                        Sqrt(t0, v1[i0 * 56 + j], n);
-                        Cast(v2[i0 * 64 + j], t0, RoundMode::CAST_RINT, n);
-                    }
+                for (int64_t j = 0; j < 1600; j += CHUNK) {
+                    const int32_t n = static_cast<int32_t>(Least(CHUNK, 1600 - j));
+                    Sqrt(t0, v1[j], n);
+                    Cast(v2[j], t0, RoundMode::CAST_RINT, n);
                 }
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
@@ -392,6 +389,7 @@ public:
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load3;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;

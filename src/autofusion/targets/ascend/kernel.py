@@ -15,7 +15,7 @@ from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, rounded_dim, steps_of
 from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
-from autofusion.targets.ascend.rows import FOLDED
+from autofusion.targets.ascend.rows import BLOCKS, FOLDED
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
 from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
@@ -59,12 +59,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for folds and for their results."""
+    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for folds, blocks and states."""
 
     masks: int
     half: int
     staged: int
     reduction: int
+    blocks: int
     folded: int
     size: int
 
@@ -74,8 +75,9 @@ def scratch(needs: Needs, chunk: int) -> Scratch:
     half = masks + needs.masks * rounded(chunk // 8)
     staged = half + (chunk * 2 if needs.half else 0)
     reduction = staged + (chunk * 4 if needs.staged else 0)
-    folded = reduction + rounded(needs.reduce * 4)
-    return Scratch(masks, half, staged, reduction, folded, folded + rounded(needs.folded * 4))
+    blocks = reduction + rounded(needs.reduce * 4)
+    folded = blocks + rounded(needs.blocks * 4)
+    return Scratch(masks, half, staged, reduction, blocks, folded, folded + rounded(needs.folded * 4))
 
 
 @dataclass
@@ -241,7 +243,8 @@ class _Class:
         declared = [(f"t{n}", "float", n * chunk * 4) for n in range(self.needs.floats)]
         declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(chunk // 8)) for n in range(self.needs.masks)]
         declared += [("h0", "half", where.half), ("staged", "float", where.staged)]
-        declared += [("reduction", "float", where.reduction), (FOLDED, "float", where.folded)]
+        declared += [("reduction", "float", where.reduction), (BLOCKS, "float", where.blocks)]
+        declared += [(FOLDED, "float", where.folded)]
         for position, line in enumerate(lines):
             if line.strip() != "SCRATCH":
                 result.append(line.replace("SLOT", str(self.area - BLOCK)))

@@ -95,6 +95,7 @@ class _Layout:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.onchip = {b.name: b for b in program.buffers.values() if b.space == "UB"}
+        self.unit = BLOCK // 2 if any(b.dtype.size == 2 for b in self.onchip.values()) else 1
         self.elsewhere = {b.name for b in program.buffers.values() if b.space not in (GM, "UB")}
         self.places: dict[str, Place] = {}
         self.blocks: dict[int, Block] = {}
@@ -136,8 +137,8 @@ class _Layout:
         return tuple(self._int(name, extent) for extent in self.onchip[name].shape)
 
     def _value(self, name: str, dtype: DType, extents: tuple[int, ...], order: Sequence[int] | None = None) -> Place:
-        """Row-major in `order` (of the dimensions), the last padded to blocks. Blocks of one value are filled eight at
-        once."""
+        """Row-major in `order` (of the dimensions), the last padded to blocks: of two-byte elements where there are
+        some, so that rows of all types are equally long. Blocks of one value are filled eight at once."""
         order = list(range(len(extents))) if order is None else list(order)
         lanes = BLOCK // dtype.size
         spread = not extents or extents[order[-1]] == 1
@@ -147,7 +148,7 @@ class _Layout:
             strides[dimension] = size
             size *= extents[dimension]
             if position == 0:
-                size = lanes if spread else rounded(size, lanes)
+                size = lanes if spread else rounded(size, max(lanes, self.unit))
         size = max(size, lanes) + (FILLED if spread and dtype is DType.FLOAT32 else 0)
         return Place(name, dtype, tuple(strides), size, spread, extents)
 

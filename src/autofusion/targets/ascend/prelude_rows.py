@@ -47,6 +47,13 @@ FUNCTIONS: dict[str, str] = {
 // again.
 enum class Along { ROW, BLOCK, VECTOR };""",
     **{name: f"struct {name} {{{_operation(*rest)}\n}};" for name, *rest in OPERATIONS},
+    "FillBlocks": """// Elements, each into a block of its own.
+template <typename T>
+__aicore__ inline void FillBlocks(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n) {
+    for (int64_t first = 0; first < n; first += 2040) {
+        Brcb(to[first * 8], from[first], static_cast<uint8_t>((Least(2040, n - first) + 7) / 8), {1, 8});
+    }
+}""",
     "ByRows": """// to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
 // row, or the next vector of one row, whatever takes fewer instructions.
 template <typename Op, Along To, Along A, Along B, typename T>
@@ -143,7 +150,7 @@ __aicore__ inline void FoldRows(const LocalTensor<float>& to, const LocalTensor<
         const int64_t count = Least(group, rows - row);
         if constexpr (Blocks) {
             FoldEach<Op>(folds, from[row * pitch], count, n, pitch, room);
-            Brcb(to[row * 8], folds, static_cast<uint8_t>((count + 7) / 8), {1, 8});
+            FillBlocks(to[row * 8], folds, count);
         } else {
             FoldEach<Op>(to[row], from[row * pitch], count, n, pitch, room);
         }

@@ -37,6 +37,7 @@ GROUP = 64  # rows that are folded at once
 SCANNED = 2048  # elements of a row that are scanned at once, and as many again in other rows
 LONGEST = 20000  # elements of a row beside which there is room for its scan
 OFFSETS = 2048  # elements of a scan's work area that hold offsets
+BLOCKS = "blocks"  # elements that stand for rows, each in a block
 FOLDED = "folded"  # folds on their way into a state
 
 
@@ -79,21 +80,36 @@ def operate(v: Vector, target: Access, op: str, operands: Sequence[Operand], axe
     if not joined.axes or along.extent == 1:
         return False
     *outer, along = joined.axes
-    forms = [_form(p, coefficient_of(a, along.name)) for p, a in zip(places, joined.addresses, strict=True)]
-    if None in forms or forms[0] != "ROW":
-        return False
-    row = next((a for a in reversed(outer) if _pitches(joined, a, places)), None)
-    if outer and row is None:
-        return False
-    pitches = (row and _pitches(joined, row, places)) or (0, 0, 0)
+
+    def lying(row: Axis | None) -> list[tuple[str, int]]:
+        return [_lying(p, a, along, row) for p, a in zip(places, joined.addresses, strict=True)]
+
+    row = next((a for a in reversed(outer) if ("", 0) not in lying(a)), None)
+    forms = [form for form, _ in lying(row)]
+    pitches = [pitch for _, pitch in lying(row)]
     starts = [substitute(a, {x.name: 0 for x in (along, row) if x}) for a in joined.addresses]
+    if (outer and row is None) or forms[0] != "ROW" or "" in forms or forms.count("PACKED") > 1:
+        return False
     if not all(divides(p.lanes, start, v.steps) for p, start in zip(places, starts, strict=True)):
         return False
+    count = cxx(row.extent if row else 1)
+    tensors = list(map(_tensor, places, starts))
+    filled = ""
+    if "PACKED" in forms and row is not None:
+        n = forms.index("PACKED")
+        if places[n].name in v.stored:
+            return False  # whole blocks are read
+        v.needs.zeros = True
+        v.needs.blocks = max(v.needs.blocks, 8 * rounded(most(places[n], accesses[n], joined.parts[row.name]), 8))
+        blocks = BLOCKS if places[n].dtype is DType.FLOAT32 else f"{BLOCKS}.ReinterpretCast<int32_t>()"
+        filled = f"FillBlocks({blocks}, {tensors[n]}, {count});"
+        tensors[n], forms[n], pitches[n] = blocks, "BLOCK", 8
     kinds = ", ".join(f"Along::{form}" for form in forms)
-    tensors = ", ".join(map(_tensor, places, starts))
-    sizes = ", ".join(cxx(x) for x in (row.extent if row else 1, along.extent, *pitches))
+    sizes = ", ".join((count, cxx(along.extent), *map(str, pitches)))
     with v._loops([a for a in outer if a is not row]):
-        v.w.line(f"ByRows<{name}, {kinds}>({tensors}, {sizes});")
+        if filled:
+            v.w.line(filled)
+        v.w.line(f"ByRows<{name}, {kinds}>({', '.join(tensors)}, {sizes});")
     return True
 
 
@@ -101,10 +117,16 @@ def _tensor(place: Place, start: Dim) -> str:
     return f"{place.name}[{cxx(start)}]"
 
 
-def _form(place: Place, factor: int | None) -> str | None:
-    if factor == 1:
-        return "ROW"
-    return "BLOCK" if factor == 0 and place.spread else None
+def _lying(place: Place, address: Dim, along: Axis, row: Axis | None) -> tuple[str, int]:
+    """How an operand lies along its rows, and from one row to the next in elements: `PACKED` is an element a row."""
+    factor = coefficient_of(address, along.name)
+    pitch = coefficient_of(address, row.name) if row else 0
+    if pitch is not None and pitch >= 0 and pitch % place.lanes == 0:
+        if factor == 1:
+            return "ROW", pitch
+        if factor == 0 and place.spread:
+            return "BLOCK", pitch
+    return ("PACKED", 1) if (factor, pitch, place.spread) == (0, 1, False) else ("", 0)
 
 
 def _pitches(joined: Joined, row: Axis, places: Sequence[Place]) -> tuple[int, ...] | None:
@@ -211,11 +233,11 @@ def folded(v: Vector, line: Fold) -> Rows | None:
 
 def most(place: Place, access: Access, axes: Sequence[str]) -> int:
     """What axes count to at most, by the extents of the tensor that they walk."""
-    most = 1
+    total = 1
     for axis in axes:
         found = [e for e, index in zip(place.extents, access.index, strict=True) if coefficient_of(index, axis)]
-        most *= min(found, default=place.elements)
-    return min(most, place.elements)
+        total *= min(found, default=place.elements)
+    return min(total, place.elements)
 
 
 def fold(v: Vector, line: Fold, rows: Rows) -> None:

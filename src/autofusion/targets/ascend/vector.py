@@ -42,6 +42,7 @@ class Needs:
     staged: bool = False
     zeros: bool = False  # rows are read with their padding
     reduce: int = 0  # elements of the longest fold's work area
+    blocks: int = 0  # elements of blocks that an operand with one element a row fills
     folded: int = 0  # elements of folds that are merged into a state
 
 
@@ -152,11 +153,9 @@ class Vector:
             self._row(target, dtype, op, operands, along, count, kind)
 
     def _blocks(self, operands: Sequence[Operand], along: Axis) -> bool:
-        """Whether an operand is a block that stands for a whole row."""
+        """Whether an operand is an element that stands for a whole row."""
         places = [(self.places[o.name], o) for o in operands if isinstance(o, Access)]
-        return along.name != UNIT and any(
-            place.spread and coefficient_of(place.address(o.index), along.name) == 0 for place, o in places
-        )
+        return along.name != UNIT and any(coefficient_of(p.address(o.index), along.name) == 0 for p, o in places)
 
     def _kind(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
         """Which table computes it on tiles; None for the scalar unit."""
@@ -341,7 +340,8 @@ class Vector:
                 value = self._moved(tiles, value)
             lines, result, floats, masks = tiles.listing(value, goal)
             return _Listed(lines, result, floats, masks, False)
-        value = tiles.own(value)
+        if not direct or value.ref not in tiles.direct:
+            value = tiles.own(value)
         lines, result, floats, masks = tiles.listing(value)
         if not direct:
             if not matches:
