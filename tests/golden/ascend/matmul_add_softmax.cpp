@@ -450,9 +450,9 @@ public:
             pipe.InitBuffer(load1, 2, 3584);
             pipe.InitBuffer(load3, 2, 3584);
             pipe.InitBuffer(store1, 2, 3584);
-            pipe.InitBuffer(area, 27744);
+            pipe.InitBuffer(area, 11360);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 6936);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 2840);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 4096);
@@ -525,8 +525,7 @@ public:
         const LocalTensor<float> v3 = At<float>(work, 7168);  // t_2.sub
         const LocalTensor<float> v4 = At<float>(work, 0);  // t_2.exp
         const LocalTensor<float> v5 = At<float>(work, 3584);  // t_2.sum
-        const LocalTensor<float> t0 = At<float>(work, 10752);
-        const LocalTensor<float> reduction = At<float>(work, 27136);
+        const LocalTensor<float> reduction = At<float>(work, 10752);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
                 for (int64_t t = c; t < Least(19, c + 1); ++t) {
@@ -565,16 +564,7 @@ public:
                         in3 = load3.DeQue<uint8_t>();
                         const LocalTensor<float> b0 = At<float>(in3, 0);
                         // t
-                        for (int64_t i0 = 0; i0 < i0_m; ++i0) {
-                            {
-                                constexpr int64_t j = 0;
-                                constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 56 + j], 1.0f, n);
-                                for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 56 + i0_b * 56 + i1_b) + j + k, t0.GetValue(k));
-                                }
-                            }
-                        }
+                        Muls(v0[i0_b * 56 + i1_b], b0[0], 1.0f, (i0_m * 56));
                         load3.FreeTensor(in3);
                     }
                 }

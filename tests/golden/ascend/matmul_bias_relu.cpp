@@ -5,8 +5,6 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
@@ -275,7 +273,7 @@ extern "C" __global__ __aicore__ void matmul_bias_relu_launch(GM_ADDR xGm, GM_AD
     TPipe pipe;
     const int64_t core = GetBlockIdx(), cores = GetBlockNum();
     {
-        const Share share(3, Greatest(3, 1), core, cores);
+        const Share share(3, 1, core, cores);
         K0 kernel;
         kernel.Init(pipe, xGm, wGm, bGm, t_2Gm, tiling);
         kernel.Step0(share.first, share.last);

@@ -360,14 +360,7 @@ public:
                         const LocalTensor<float> b0 = At<float>(in3, 0);
                         // t
                         for (int64_t i0 = 0; i0 < 25; ++i0) {
-                            {
-                                constexpr int64_t j = 0;
-                                constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 64 + j], 1.0f, n);
-                                for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 64 + i0_b * 64 + i1_b) + j + k, t0.GetValue(k));
-                                }
-                            }
+                            Muls(v0[i0 * 64 + i0_b * 64 + i1_b], b0[i0 * 64], 1.0f, 50);
                         }
                         load3.FreeTensor(in3);
                     }

@@ -71,7 +71,7 @@ def _step(atoms: tuple[Symbol | Compound, ...], steps: Mapping[str, int]) -> int
 
 def steps_of(body: Sequence[Any]) -> dict[str, int]:
     """What loop variables and lets are multiples of: the greatest number that is sure. A name has one meaning a loop,
-    and in different loops the smaller step counts."""
+    and in different loops the smaller step counts. 0, which all numbers divide, is a loop of one round from 0."""
     found: dict[str, int] = {}
 
     def note(name: str, step: int) -> None:
@@ -82,7 +82,8 @@ def steps_of(body: Sequence[Any]) -> dict[str, int]:
             if isinstance(line, Let):
                 note(line.name, multiple_of(line.value, found))
             elif isinstance(line, Loop):
-                note(line.var, gcd(line.step, multiple_of(line.begin, found)))
+                once = isinstance(line.begin, int) and isinstance(line.end, int) and line.end - line.begin <= line.step
+                note(line.var, gcd(0 if once else line.step, multiple_of(line.begin, found)))
                 visit(line.body)
             elif isinstance(line, Parallel | Guard):
                 visit(line.body)
