@@ -52,6 +52,26 @@ def coefficient_of(dim: Dim, axis: str) -> int | None:
     return found
 
 
+def countable(dim: Dim, axis: str) -> bool:
+    """Whether the values of a dim along an axis can be made by instructions: sums of it and of its quotients and
+    remainders by numbers, none of them negative."""
+    for atoms, _ in terms_of(dim):
+        inside = [atom for atom in atoms if axis in symbols(alone(atom))]
+        if not inside:
+            continue
+        if len(atoms) != 1:
+            return False
+        atom = atoms[0]
+        if isinstance(atom, Compound) and not (
+            atom.kind in ("//", "%")
+            and isinstance(atom.right, int)
+            and range_of(atom.left)[0] >= 0
+            and countable(atom.left, axis)
+        ):
+            return False
+    return True
+
+
 def divides(number: int, dim: Dim, steps: Mapping[str, int] | None = None) -> bool:
     """Whether the dim is a multiple of the number, whatever its symbols are; `steps`: what some are multiples of."""
     return all(coefficient * _step(atoms, steps or {}) % number == 0 for atoms, coefficient in terms_of(dim))

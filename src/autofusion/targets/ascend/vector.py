@@ -20,7 +20,7 @@ from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
 from autofusion.ops.folds import FOLDS
 from autofusion.targets.ascend import gathers, rows, scalar
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
+from autofusion.targets.ascend.dimension import coefficient_of, countable, cxx, divides, enclosed
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
@@ -554,26 +554,6 @@ class Vector:
                 self._map(target, line.dtype, "copy", (line.operand,), rest)
             with self.w.block("else"):
                 self._map(target, line.dtype, step, (before, line.operand), rest)
-
-
-def countable(dim: Dim, axis: str) -> bool:
-    """Whether the values of a dim along an axis can be made by instructions: sums of it and of its quotients and
-    remainders by numbers, none of them negative."""
-    for atoms, _ in dims.terms_of(dim):
-        inside = [atom for atom in atoms if axis in symbols(dims.alone(atom))]
-        if not inside:
-            continue
-        if len(atoms) != 1:
-            return False
-        atom = atoms[0]
-        if isinstance(atom, dims.Compound) and not (
-            atom.kind in ("//", "%")
-            and isinstance(atom.right, int)
-            and dims.range_of(atom.left)[0] >= 0
-            and countable(atom.left, axis)
-        ):
-            return False
-    return True
 
 
 def _at(access: Access, values: Mapping[str, Dim]) -> Access:
