@@ -39,16 +39,18 @@ class CopyPath:
     performs: tuple[str, ...] = ()
 
 
-@ir("unit {name} takes {kinds} left={left} right={right} result={result}")
+@ir("unit {name} takes {kinds} left={left} right={right} result={result}[[ widens={widens}]]")
 @dataclass(frozen=True)
 class Unit:
-    """A compute unit: the kinds that it runs, and where its operands and results live."""
+    """A compute unit: the kinds that it runs, and where its operands and results live. `widens`: integer types whose
+    products it adds up in int32, so that a cast of its operands to int32 costs nothing."""
 
     name: str
     kinds: tuple[Kind, ...]
     left: str
     right: str
     result: str
+    widens: tuple[DType, ...] = ()
 
 
 VECTOR_KINDS = (
@@ -231,7 +233,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tu
             CopyPath("L0C", "L1", "cube", _FIXPIPE),
             *paths,
             Unit("vector", VECTOR_KINDS, "UB", "UB", "UB"),
-            Unit("cube", (Kind.CONTRACT,), "L0A", "L0B", "L0C"),
+            Unit("cube", (Kind.CONTRACT,), "L0A", "L0B", "L0C", widens=(DType.INT8,)),
         ),
     )
 

@@ -208,7 +208,7 @@ class _Class:
             self.w.line("TBuf<TPosition::VECCALC> area;")
             self.w.line("LocalTensor<uint8_t> work;")
         for number, ring in enumerate(self.rings):
-            self.w.line(f"Ring<{2 * number}, {2 * number + 1}> {ring.name};")
+            self.w.line(f"Ring<{ELEMENTS[ring.dtype]}, {2 * number}, {2 * number + 1}> {ring.name};")
         for tensor in self.tensors:
             note = self.kernel.names.get(tensor.name, "")
             shape = ", ".join(map(str, tensor.shape))

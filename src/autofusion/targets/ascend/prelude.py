@@ -198,19 +198,25 @@ __aicore__ inline T Truncated(float value) {
     }
     return value <= static_cast<float>(least) ? least : static_cast<T>(value);
 }""",
-    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row.
-// `Square`: each 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
-template <bool Single, bool Square, typename T>
+    "Rows": """// How the rows of an operand lie: as the product reads them; so, and a single row stays a row; along the other
+// axis, to be turned on the way to L0.
+enum class Rows { Plain, Single, Turned };""",
+    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares: of 32-bit
+// elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+template <Rows form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
     if (rows <= 0 || cols <= 0) {
         return;
     }
     constexpr int64_t lanes = 32 / sizeof(T);
-    const int64_t part = Square ? 16 : rows;
+    constexpr bool squares = form == Rows::Turned && sizeof(T) == 4;
+    constexpr int32_t unit = form == Rows::Turned && sizeof(T) == 1 ? 32 : 16;
+    const int64_t part = squares ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
         const int64_t count = Least(part, rows - first);
-        const int64_t blocks = Single && rows == 1 ? 1 : Square ? 16 : RoundUp(static_cast<int32_t>(rows), 16);
+        const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
+        const int64_t blocks = form == Rows::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
         const bool direct = pitch <= 65535;
         Nd2NzParams shape;
@@ -260,26 +266,48 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
         FractalRun(to[row * depth * elements], from[row * elements], depth, rows, false);
     }
 }""",
-    "SquareRun": """// Squares of 16 x 16 of 32-bit elements, turned on their way from L1 to L0.
+    "SquareRun": """// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way from L1 to
+// L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of the next.
 template <typename T>
-__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t gap,
-                                 int64_t halves) {
+__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
+                                 int64_t gap, int64_t halves) {
     LoadData2dTransposeParams run;
     run.startIndex = 0;
     run.repeatTimes = static_cast<uint8_t>(count);
-    run.srcStride = 1;
+    run.srcStride = static_cast<uint16_t>(stride);
     run.dstGap = static_cast<uint16_t>(gap);
     run.dstFracGap = static_cast<uint16_t>(halves);
     LoadDataWithTranspose(to, from, run);
+}""",
+    "ByteColumns": """// Bytes of k x n to fractals column by column. A square has two fractals along n. Where the last is one too
+// many, it lands where the next step begins, which then writes over it.
+template <typename T>
+__aicore__ inline void ByteColumns(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
+    const int64_t columns = (n + 15) / 16, depth = (k + 31) / 32;
+    for (int64_t step = 0; step < depth; ++step) {
+        SquareRun(to[step * columns * 512], from[step * 1024], (n + 31) / 32, depth, 1, 0);
+        if (columns % 2 != 0 && step + 1 < depth) {
+            PipeBarrier<PIPE_MTE1>();
+        }
+    }
 }""",
     "LeftTurned": """// The same from k x m.
 template <typename T>
 __aicore__ inline void LeftTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
     const int64_t rows = (m + 15) / 16, depth = (k + 15) / 16;
-    if constexpr (__NPU_ARCH__ == 3510) {
+    if constexpr (sizeof(T) == 1) {
+        if constexpr (__NPU_ARCH__ == 3510) {
+            ByteColumns(to, from, m, k);
+            return;
+        }
+        const int64_t squares = (k + 31) / 32;
+        for (int64_t row = 0; row < (m + 31) / 32; ++row) {
+            SquareRun(to[row * squares * 1024], from[row * squares * 1024], squares, 1, 0, squares - 1);
+        }
+    } else if constexpr (__NPU_ARCH__ == 3510) {
         for (int64_t step = 0; step < depth; ++step) {
             if constexpr (sizeof(T) == 4) {
-                SquareRun(to[step * rows * 256], from[step * rows * 256], rows, 0, rows - 1);
+                SquareRun(to[step * rows * 256], from[step * rows * 256], rows, 1, 0, rows - 1);
             } else {
                 FractalRun(to[step * rows * 256], from[step * 256], rows, depth, true);
             }
@@ -289,7 +317,7 @@ __aicore__ inline void LeftTurned(const LocalTensor<T>& to, const LocalTensor<T>
         // written over by the steps before, which come after it.
         const int64_t fractals = (k + 7) / 8;
         for (int64_t step = depth - 1; step >= 0; --step) {
-            SquareRun(to[step * 256], from[step * rows * 256], rows, fractals - 1, 0);
+            SquareRun(to[step * 256], from[step * rows * 256], rows, 1, fractals - 1, 0);
             if (fractals % 2 != 0 && step > 0) {
                 PipeBarrier<PIPE_MTE1>();
             }
@@ -307,19 +335,23 @@ __aicore__ inline void Right(const LocalTensor<T>& to, const LocalTensor<T>& fro
     "RightTurned": """// The same from k x n: each fractal is turned.
 template <typename T>
 __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
+    if constexpr (sizeof(T) == 1) {
+        ByteColumns(to, from, n, k);
+        return;
+    }
     const int64_t columns = (n + 15) / 16, depth = (k + 15) / 16;
     for (int64_t step = 0; step < depth; ++step) {
         if constexpr (sizeof(T) == 4) {
-            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 0, columns - 1);
-        } else {
+            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 1, 0, columns - 1);
+        } else if constexpr (sizeof(T) == 2) {
             FractalRun(to[step * columns * 256], from[step * 256], columns, depth, true);
         }
     }
 }""",
     "ToBiasTable": """// n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510; half becomes
 // float.
-template <typename T>
-__aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<T>& from, int64_t n) {
+template <typename A, typename T>
+__aicore__ inline void ToBiasTable(const LocalTensor<A>& to, const LocalTensor<T>& from, int64_t n) {
     constexpr int64_t blocks = __NPU_ARCH__ == 2201 ? 1 : 2;
     DataCopy(to, from, DataCopyParams{1, static_cast<uint16_t>((n + 15) / 16 * blocks), 0, 0});
 }""",
@@ -339,8 +371,8 @@ __aicore__ inline void Ordered(int64_t m, int64_t n) {
     shape.unitFlag = 0;
     return shape;
 }""",
-    "Multiply": """template <typename T>
-__aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
+    "Multiply": """template <typename A, typename T>
+__aicore__ inline void Multiply(const LocalTensor<A>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
                                 int64_t m, int64_t n, int64_t k, bool fresh) {
     if (!fresh) {
         Ordered(m, n);
@@ -348,9 +380,9 @@ __aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<
     Mmad(to, left, right, ProductOf(m, n, k, fresh));
 }""",
     "MultiplyOnto": """// The first product starts from the bias.
-template <typename T>
-__aicore__ inline void MultiplyOnto(const LocalTensor<float>& to, const LocalTensor<T>& left,
-                                    const LocalTensor<T>& right, const LocalTensor<float>& bias, int64_t m, int64_t n,
+template <typename A, typename T>
+__aicore__ inline void MultiplyOnto(const LocalTensor<A>& to, const LocalTensor<T>& left,
+                                    const LocalTensor<T>& right, const LocalTensor<A>& bias, int64_t m, int64_t n,
                                     int64_t k, bool fresh) {
     if (fresh) {
         Mmad(to, left, right, bias, ProductOf(m, n, k, false));
@@ -360,8 +392,8 @@ __aicore__ inline void MultiplyOnto(const LocalTensor<float>& to, const LocalTen
     Mmad(to, left, right, ProductOf(m, n, k, false));
 }""",
     "Drain": """// m x n results to global memory; ReLU and the rounding to T happen on the way.
-template <typename T>
-__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>& from, int64_t m, int64_t n,
+template <typename T, typename A>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
                              int64_t pitch, bool relu) {
     FixpipeParamsV220 shape;
     shape.nSize = static_cast<uint16_t>(n);
@@ -380,7 +412,7 @@ __aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>
     shape.ndNum = 1;
     shape.srcNdStride = 0;
     shape.dstNdStride = 0;
-    Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
+    Fixpipe<T, A, CFG_ROW_MAJOR>(to, from, shape);
 }""",
     "Failures": """// The first failed check of this core: its number + 1, and the position.
 struct Failures {
@@ -415,16 +447,16 @@ struct Failures {
 };""",
     "Ring": """// Tiles from the cube to its two vector cores, through global memory: one is read while the next is
 // written. Both vector cores pass every tile; the one that it is not for skips it.
-template <int Ready, int Free>
+template <typename T, int Ready, int Free>
 struct Ring {
     static constexpr int64_t DEPTH = 2;
-    GlobalTensor<float> slots;
+    GlobalTensor<T> slots;
     int64_t size = 0, passed = 0;
     __aicore__ inline void Init(GM_ADDR address, int64_t elements) {
-        slots.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(address));
+        slots.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(address));
         size = elements;
     }
-    __aicore__ inline GlobalTensor<float> ToFill() {
+    __aicore__ inline GlobalTensor<T> ToFill() {
         if (passed >= DEPTH) {
             CrossCoreWaitFlag(Free);
         }
@@ -439,7 +471,7 @@ struct Ring {
             CrossCoreWaitFlag(Free);
         }
     }
-    __aicore__ inline GlobalTensor<float> ToRead() {
+    __aicore__ inline GlobalTensor<T> ToRead() {
         CrossCoreWaitFlag(Ready);
         return slots[passed % DEPTH * size];
     }

@@ -29,7 +29,7 @@ from autofusion.ops.folds import FOLDS
 from autofusion.passes import pipeline as passes
 from autofusion.target import Target
 from autofusion.targets.ascend import scalar
-from autofusion.targets.ascend.cube import SUPPORTED
+from autofusion.targets.ascend.cube import PRODUCTS
 from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles
@@ -191,7 +191,7 @@ def _node(graph: Graph, node: Node, target: Target) -> Way:
     if node.kind is Kind.ELEMENTWISE:
         return _elementwise(node.op, types, dtype)
     if node.kind is Kind.CONTRACT:
-        return Way.NATIVE if set(types) <= set(SUPPORTED) else Way.NOT
+        return Way.NATIVE if {PRODUCTS.get(each) for each in types} == {dtype.compute} else Way.NOT
     if node.kind in (Kind.GATHER, Kind.SCAN):
         return Way.SCALAR  # a scan across the vector's axis goes by rows
     if node.kind is Kind.REDUCE or node.kind is Kind.WINDOW:
