@@ -172,7 +172,7 @@ class _Compiler:
             self.dump.write("source", str(self.source))
         _check_world(self.source)
         with self.clock.stage("passes"):
-            graph = passes.run(self.source)
+            graph = widening.narrow_constants(passes.run(self.source), self.target)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
         self.graph, self.forms = graph, forms_of(graph, self.target, self.options)
         self.symbols = tuple(canonical_symbols(graph).values())

@@ -17,7 +17,7 @@ from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Contract, Copy, Literal
 from autofusion.target import GM
 from autofusion.targets.ascend.dimension import cxx
-from autofusion.targets.ascend.layout import Place, rounded
+from autofusion.targets.ascend.layout import Place, rounded, slot_pitch
 from autofusion.targets.ascend.vector import ELEMENTS, Writer
 from autofusion.tile.ir import Let, Loop, Parallel, Program, Put, statements
 
@@ -318,6 +318,11 @@ class Cube:
         extents = {a.name: a.extent for a in statement.axes}
         m, n = (cxx(extents[str(i)]) if isinstance(i, Expr) else "1" for i in statement.target.index[-2:])
         self._finish(name)
-        self.w.line(f"Drain({line.ring}.ToFill(), {name}, {m}, {n}, {ring.shape[-1]}, false);")
-        self.w.line(f"{line.ring}.Filled();")
+        if self._space(line.ring) == GM:
+            self.w.line(f"Drain({line.ring}.ToFill(), {name}, {m}, {n}, {ring.shape[-1]}, false);")
+            self.w.line(f"{line.ring}.Filled();")
+        else:
+            pitch = slot_pitch(ring.shape)
+            self.w.line(f"DrainDirect({line.ring}.ToFill(turn), {name}, {m}, {n}, {pitch}, turn);")
+            self.w.line(f"{line.ring}.Filled(turn);")
         self.w.line(f"result.FreeTensor({name});")

@@ -484,6 +484,70 @@ struct Ring {
         Read();
     }
 };""",
+    "DirectRing": """// Tiles from the cube into the unified buffer of one of its two vector cores, each of which has slots of its
+// own: one is read while the next is written. Flags of the second vector core are 16 further on the cube's side.
+template <typename T, int Ready, int Free>
+struct DirectRing {
+    static constexpr int64_t DEPTH = 2, SECOND = 16;
+    LocalTensor<T> slots;
+    int64_t size = 0, passed[2] = {0, 0};
+    TEventID scalarDone = 0;
+    __aicore__ inline void Init(TPipe& pipe, const LocalTensor<uint8_t>& memory, int64_t elements) {
+        slots = memory.ReinterpretCast<T>();
+        size = elements;
+        if ASCEND_IS_AIV {
+            scalarDone = pipe.FetchEventID(HardEvent::S_V);
+        }
+    }
+    __aicore__ inline LocalTensor<T> ToFill(int64_t turn) {
+        if (passed[turn] >= DEPTH) {
+            CrossCoreWaitFlag<4>(Free + turn * SECOND);
+        }
+        return slots[passed[turn] % DEPTH * size];
+    }
+    __aicore__ inline void Filled(int64_t turn) {
+        CrossCoreSetFlag<4, PIPE_FIX>(Ready + turn * SECOND);
+        ++passed[turn];
+    }
+    __aicore__ inline void Close() {
+        for (int64_t turn = 0; turn < 2; ++turn) {
+            for (; passed[turn] > 0; passed[turn] = passed[turn] > DEPTH ? DEPTH - 1 : passed[turn] - 1) {
+                CrossCoreWaitFlag<4>(Free + turn * SECOND);
+            }
+        }
+    }
+    __aicore__ inline LocalTensor<T> ToRead() {
+        CrossCoreWaitFlag<4>(Ready);
+        return slots[passed[0] % DEPTH * size];
+    }
+    __aicore__ inline void Read() {  // by whichever unit
+        SetFlag<HardEvent::S_V>(scalarDone);
+        WaitFlag<HardEvent::S_V>(scalarDone);
+        CrossCoreSetFlag<4, PIPE_V>(Free);
+        ++passed[0];
+    }
+};""",
+    "DrainDirect": """// m x n results into the unified buffer of a vector core; rows are filled up to 32 bytes.
+constexpr FixpipeConfig TO_UB = {CO2Layout::ROW_MAJOR, true};
+
+template <typename T>
+__aicore__ inline void DrainDirect(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t n,
+                                   int64_t pitch, int64_t turn) {
+    FixpipeParamsArch3510<CO2Layout::ROW_MAJOR> shape;
+    shape.nSize = static_cast<uint16_t>(RoundUp(static_cast<int32_t>(n), 8));
+    shape.mSize = static_cast<uint16_t>(m);
+    shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
+    shape.dstStride = static_cast<uint32_t>(pitch);
+    shape.quantPre = QuantMode_t::NoQuant;
+    shape.reluEn = false;
+    shape.unitFlag = 0;
+    shape.params.ndNum = 1;
+    shape.params.srcNdStride = 0;
+    shape.params.dstNdStride = 0;
+    shape.dualDstCtrl = 0;
+    shape.subBlockId = static_cast<uint8_t>(turn);
+    Fixpipe<T, T, TO_UB>(to, from, shape);
+}""",
     "Share": """// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
 struct Share {
     int64_t first, last;

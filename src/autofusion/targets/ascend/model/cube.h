@@ -30,6 +30,7 @@ struct Pipeout {  // Fixpipe, whatever its parameter block
     int target_size;  // bytes of an element
     bool source_integer;
     int64_t sub_block;
+    int64_t split = 0;  // dualDstCtrl: 1 halves of the rows, 2 of the columns, one to each vector core
 };
 void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split, uint64_t scale);
 void pipe_to_gm(const Instruction& i, uint8_t* target, const View& src, const Pipeout& p);
@@ -131,9 +132,13 @@ void Fixpipe(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Fixpipe
     static_assert(aicore::fixes<T, U>(), "Fixpipe: float -> float, half, bfloat16; int32 -> int32");
     static_assert(config.format == CO2Layout::ROW_MAJOR, "Fixpipe into UB: the model knows ROW_MAJOR");
     auto i = aicore::begin(aicore::FIX, "Fixpipe", where);
-    if (p.dualDstCtrl) aicore::fail(4, i.api, i.line, "dualDstCtrl", "not in the model");
+    if (dst.owner && config.isToUB != (dst.space() == aicore::Space::UB))
+        aicore::fail(6, i.api, i.line, dst.name(), "the configuration says isToUB = %d, the destination is in %s", config.isToUB,
+                     aicore::kSpaceNames[int(dst.space())]);
+    aicore::check_range(i, "dualDstCtrl", p.dualDstCtrl, 0, 2);
+    aicore::check_range(i, "subBlockId", p.subBlockId, 0, 1);
     aicore::Pipeout out{p.nSize, p.mSize, p.srcStride, p.dstStride, p.params.ndNum, p.params.srcNdStride, p.params.dstNdStride, p.quantPre,
-                        p.reluEn, true, sizeof(T), std::is_same_v<U, int32_t>, p.subBlockId};
+                        p.reluEn, true, sizeof(T), std::is_same_v<U, int32_t>, p.subBlockId, p.dualDstCtrl};
     aicore::check_quant<T>(i, p.quantPre);
     aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit, p.deqScalar);
     aicore::pipe_to_chip(i, dst, src, out);

@@ -283,7 +283,8 @@ inline int64_t fixed_values(const View& src, const Pipeout& p, int64_t matrix, i
     return count;
 }
 
-inline void read_accumulator(const Instruction& i, const View& src, const Pipeout& p) {
+// Into UB columns are filled up to 32 bytes: like all copies inside the chip it carries unwritten bytes along.
+inline void read_accumulator(const Instruction& i, const View& src, const Pipeout& p, bool strict) {
     check_use(i, src, 0, 0, false, "src");
     check_space(i, src, Space::L0C, "src");
     check_align(i, src, 0, 64, "src");
@@ -291,13 +292,13 @@ inline void read_accumulator(const Instruction& i, const View& src, const Pipeou
         for (int64_t block = 0; block < (p.n + 15) / 16; ++block) {
             int64_t count = p.n - block * 16 < 16 ? p.n - block * 16 : 16;
             for (int64_t row = 0; row < p.m; ++row)
-                read_local(i, src, (matrix * p.source_matrix_stride + block * p.source_stride + row) * 64, count * 4, "src");
+                read_local(i, src, (matrix * p.source_matrix_stride + block * p.source_stride + row) * 64, count * 4, "src", strict);
         }
 }
 
 AICORE_ENGINE void pipe_to_gm(const Instruction& i, uint8_t* target, const View& src, const Pipeout& p) {
     if (!p.n || !p.m || !p.matrices) return;
-    read_accumulator(i, src, p);
+    read_accumulator(i, src, p, true);
     int64_t blocks = (p.n + 15) / 16, size = p.target_size;
     if (!p.row_major && uint64_t(target) % 32) fail(2, i.api, i.line, "GM", "NZ output starts at a multiple of 32 bytes");
     std::vector<uint8_t> line(size_t(blocks * 16 * size));
@@ -317,34 +318,53 @@ AICORE_ENGINE void pipe_to_gm(const Instruction& i, uint8_t* target, const View&
     copy_time(i, false, p.matrices * p.m * p.n * size);
 }
 
+// Which vector core of the block has a row and column, and where it lies there.
+inline Core* vector_core(const Instruction& i, int64_t sub_block) {
+    for (auto& c : machine->cores)
+        if (c->kind == CoreKind::AIV && c->block == i.core->block && c->sub_block == sub_block) return c.get();
+    fail(4, i.api, i.line, "subBlockId", "the block has no vector core %lld", (long long)sub_block);
+}
+
+inline void check_into_ub(const Instruction& i, const Pipeout& p) {
+    int64_t columns = p.split == 2 ? p.n / 2 : p.n;
+    if (columns * p.target_size % 32)
+        fail(2, i.api, i.line, "nSize", "a row of %lld bytes into UB, a multiple of 32 is needed", (long long)(columns * p.target_size));
+    if (p.split == 1 && p.m % 2) fail(4, i.api, i.line, "mSize", "%lld rows in two halves", (long long)p.m);
+    if (p.split == 2 && p.n % 32) fail(4, i.api, i.line, "nSize", "%lld columns in two halves: a multiple of 32 is needed", (long long)p.n);
+    if (p.split && (p.quant != NoQuant || p.relu))
+        fail(4, i.api, i.line, "dualDstCtrl", "two destinations do not go with quantisation or ReLU on the way");
+}
+
 AICORE_ENGINE void pipe_to_chip(const Instruction& i, const View& dst, const View& src, const Pipeout& p) {
     if (!p.n || !p.m || !p.matrices) return;
-    read_accumulator(i, src, p);
+    bool to_ub = dst.owner && dst.space() == Space::UB;
+    read_accumulator(i, src, p, !to_ub);
     check_use(i, dst, 0, 0, true, "dst");
     check_align(i, dst, 0, 32, "dst");
-    Core* owner = i.core;
-    if (dst.space() == Space::UB) {
-        owner = nullptr;
-        for (auto& c : machine->cores)
-            if (c->kind == CoreKind::AIV && c->block == i.core->block && c->sub_block == p.sub_block) owner = c.get();
-        if (!owner) fail(4, i.api, i.line, "subBlockId", "the block has no vector core %lld", (long long)p.sub_block);
-        if (p.n * p.target_size % 32)
-            fail(2, i.api, i.line, "nSize", "a row of %lld bytes into UB, a multiple of 32 is needed", (long long)(p.n * p.target_size));
+    Core* owners[2] = {i.core, i.core};
+    if (to_ub) {
+        check_into_ub(i, p);
+        for (int half = 0; half < 2; ++half) owners[half] = vector_core(i, p.split ? half : p.sub_block);
     } else if (dst.space() != Space::L1) {
         fail(6, i.api, i.line, dst.name(), "no path from L0C to %s", kSpaceNames[int(dst.space())]);
     }
-    Memory& memory = owner->memories[int(dst.space())];
     int64_t blocks = (p.n + 15) / 16, size = p.target_size;
+    int64_t rows = p.split == 1 ? p.m / 2 : p.m, columns = p.split == 2 ? p.n / 2 : p.n;
     std::vector<uint8_t> values(size_t(16 * size));
     for (int64_t matrix = 0; matrix < p.matrices; ++matrix)
         for (int64_t row = 0; row < p.m; ++row)
             for (int64_t b = 0; b < blocks; ++b) {
-                int64_t bytes = fixed_values(src, p, matrix, row, b, values.data()) * size;
-                int64_t at = p.row_major ? (matrix * p.target_matrix_stride + row * p.target_stride + b * 16) * size
+                int64_t count = fixed_values(src, p, matrix, row, b, values.data()), bytes = count * size;
+                Core& owner = *owners[row / rows + b * 16 / columns];
+                int64_t at = p.row_major ? (matrix * p.target_matrix_stride + row % rows * p.target_stride + b * 16 % columns) * size
                                          : b * p.target_stride * 32 + row * 16 * size;
                 check_use(i, dst, at, bytes, true, "dst");
-                write(i, *owner, memory, dst.address + at, bytes, dst.name());
+                Memory& memory = owner.memories[int(dst.space())];
+                write(i, owner, memory, dst.address + at, bytes, dst.name());
                 std::memcpy(memory.data + dst.address + at, values.data(), size_t(bytes));
+                int64_t from = src.address + (matrix * p.source_matrix_stride + b * p.source_stride + row) * 64;
+                for (int64_t k = 0; k < count && to_ub; ++k)
+                    if (!all_valid(src.memory(), from + k * 4, 4)) set_valid(memory, dst.address + at + k * size, size, false);
             }
     count_moved(Space::L0C, dst.space(), p.matrices * p.m * p.n * size);
     end(i, kCubeHead + double(p.matrices * p.m * p.n * size) / kOnChipRate);
