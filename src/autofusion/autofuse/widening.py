@@ -76,7 +76,7 @@ def narrow_constants(graph: Graph, target: Target) -> Graph:
     unit = target.unit_for(Kind.CONTRACT)
     if unit is None or not unit.widens or not any(node.kind is Kind.CONTRACT for node in graph.nodes):
         return graph
-    found = {c.value.name: kind for c in graph.constants if (kind := _fitting(graph, c, unit.widens))}
+    found = {c.value.name: kind for c in graph.constants if (kind := fitting(graph, c, unit.widens))}
     products = {
         node.name: node
         for node in graph.nodes
@@ -107,7 +107,7 @@ def narrow_constants(graph: Graph, target: Target) -> Graph:
     return replace(graph, body=tuple(body), data=data)
 
 
-def _fitting(graph: Graph, constant: Constant, types: Collection[DType]) -> DType | None:
+def fitting(graph: Graph, constant: Constant, types: Collection[DType]) -> DType | None:
     """The narrow type that holds all values of an int32 constant."""
     if constant.value.dtype is not DType.INT32:
         return None

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from autofusion import config, dims, text
-from autofusion.autofuse import improve, partition, widening
+from autofusion.autofuse import improve, partition, widening, zero_points
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup, Partition
 from autofusion.dims import Dim
@@ -172,7 +172,8 @@ class _Compiler:
             self.dump.write("source", str(self.source))
         _check_world(self.source)
         with self.clock.stage("passes"):
-            graph = widening.narrow_constants(passes.run(self.source), self.target)
+            graph = zero_points.multiply_out(passes.run(self.source), self.target)
+            graph = widening.narrow_constants(graph, self.target)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
         self.graph, self.forms = graph, forms_of(graph, self.target, self.options)
         self.symbols = tuple(canonical_symbols(graph).values())

@@ -485,7 +485,8 @@ struct Ring {
     }
 };""",
     "DirectRing": """// Tiles from the cube into the unified buffer of one of its two vector cores, each of which has slots of its
-// own: one is read while the next is written. Flags of the second vector core are 16 further on the cube's side.
+// own: one is read while the next is written. The vector core gives both away when nothing of what it did before
+// uses their bytes any more. Flags of the second vector core are 16 further on the cube's side.
 template <typename T, int Ready, int Free>
 struct DirectRing {
     static constexpr int64_t DEPTH = 2, SECOND = 16;
@@ -497,12 +498,14 @@ struct DirectRing {
         size = elements;
         if ASCEND_IS_AIV {
             scalarDone = pipe.FetchEventID(HardEvent::S_V);
+            PipeBarrier<PIPE_ALL>();
+            for (int64_t slot = 0; slot < DEPTH; ++slot) {
+                CrossCoreSetFlag<4, PIPE_V>(Free);
+            }
         }
     }
     __aicore__ inline LocalTensor<T> ToFill(int64_t turn) {
-        if (passed[turn] >= DEPTH) {
-            CrossCoreWaitFlag<4>(Free + turn * SECOND);
-        }
+        CrossCoreWaitFlag<4>(Free + turn * SECOND);
         return slots[passed[turn] % DEPTH * size];
     }
     __aicore__ inline void Filled(int64_t turn) {
@@ -511,7 +514,7 @@ struct DirectRing {
     }
     __aicore__ inline void Close() {
         for (int64_t turn = 0; turn < 2; ++turn) {
-            for (; passed[turn] > 0; passed[turn] = passed[turn] > DEPTH ? DEPTH - 1 : passed[turn] - 1) {
+            for (int64_t slot = 0; slot < DEPTH; ++slot) {
                 CrossCoreWaitFlag<4>(Free + turn * SECOND);
             }
         }
