@@ -244,3 +244,39 @@ def test_the_order_of_the_cores_does_not_matter() -> None:
     for machine.seed in range(5):
         results.append(run.run(numbers(graph))[0].tobytes())
     assert len(set(results)) == 1
+
+
+# -- a factor on the way out -----------------------------------------------------------------------------------------
+def dequantised(k: int, scale: float, to: DType = F16, relu: bool = False, bias: bool = False) -> Graph:
+    F = GraphBuilder("dequantised")
+    y = F.matmul(widened(F, "x", (33, k)), widened(F, "w", (k, 47)))
+    y = F.add(y, F.input("b", I32, (47,))) if bias else y
+    y = F.mul(F.cast(y, dtype=F32), scale)
+    F.output(F.cast(F.relu(y) if relu else y, dtype=to))
+    return F.build()
+
+
+# (graph, whether the number multiplies on the way out)
+FACTORS = {
+    "a power of two": (dequantised(70, 2.0**-6), True),
+    "eleven digits": (dequantised(70, 1025 * 2.0**-16), True),
+    "with ReLU": (dequantised(130, 2.0**-7, relu=True), True),
+    "with a bias": (dequantised(70, 2.0**-16, bias=True), True),
+    "small results": (dequantised(70, 2.0**-30), True),
+    "twelve digits": (dequantised(70, 2049 * 2.0**-17), False),
+    "no number of two's powers": (dequantised(70, 0.01), False),
+    "results beyond float16": (dequantised(70, 0.0625), False),
+    "a bias that takes results beyond float16": (dequantised(70, 2.0**-6, bias=True), False),
+    "a negative number": (dequantised(70, -(2.0**-6), relu=True), False),
+    "to float32": (dequantised(70, 2.0**-6, F32), False),
+    "to bfloat16": (dequantised(70, 2.0**-6, DType.BFLOAT16), False),
+}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_factors_on_the_way_out(chip: str) -> None:
+    """Exactly the graph's values, whoever multiplies."""
+    check_all([graph for graph, _ in FACTORS.values()], chip)
+    for name, (graph, direct) in FACTORS.items():
+        (source,) = sources(compiled(graph, chip))
+        assert ("DrainScaled(p" in source.text, "KERNEL_TYPE_AIC_ONLY" in source.text) == (direct, direct), name

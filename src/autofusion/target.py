@@ -185,6 +185,7 @@ def cpu(
 
 
 _FIXPIPE = ("relu", "cast")  # in this order; that relu drops NaN is assumed
+_FIXPIPE_OUT = ("scale", *_FIXPIPE)  # int32 by a number to float16, rounded to nearest even (assumed)
 
 
 # What the vector unit has or composes of its instructions, or the scalar unit computes.
@@ -229,7 +230,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tu
             CopyPath("L1", "L0B", "cube"),
             CopyPath("L1", "BT", "cube"),
             CopyPath("BT", "L0C", "cube"),
-            CopyPath("L0C", GM, "cube", _FIXPIPE),
+            CopyPath("L0C", GM, "cube", _FIXPIPE_OUT),
             CopyPath("L0C", "L1", "cube", _FIXPIPE),
             *paths,
             Unit("vector", VECTOR_KINDS, "UB", "UB", "UB"),

@@ -8,6 +8,7 @@ unit of their own, each step has two bodies, and the results go through a ring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd, lcm
@@ -59,15 +60,18 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Drain:
-    """How a contraction's result leaves for global memory: the first value of its accumulator, ops on the way, and
-    where to."""
+    """How a contraction's result leaves for global memory: the first value of its accumulator, a factor and ops on the
+    way, and where to."""
 
     bias: Access | None
     through: tuple[str, ...]
     target: Access
+    scale: float = 1.0
 
 
 BIAS = "BT"  # the space that accumulators can start from
+SCALE_DIGITS = 11  # binary digits of a factor on the way out: the low 13 of float32's 24 are dropped
+FLOAT16_MOST = 65504.0
 
 
 class _Builder:
@@ -125,7 +129,7 @@ class _Builder:
         if path is None:
             return None
         value, bias, through = statement.target, None, []  # type: Access, Access | None, list[str]
-        leaves = statement.dtype
+        leaves, scale = statement.dtype, None  # type: DType, float | None
         for line in self.kernel.statements:
             if line is statement:
                 continue
@@ -134,12 +138,18 @@ class _Builder:
                 return None
             if isinstance(line, Copy):
                 fits = line.target.name in self.params and self.params[line.target.name].dtype is leaves
-                return _Drain(bias, tuple(through), line.target) if fits else None
-            found = None if leaves is not statement.dtype else self._way(line, value, statement)
+                if leaves is not statement.dtype and not statement.dtype.is_float:
+                    fits = fits and self._is_exact(statement, scale or 1.0, leaves, bias is not None)
+                return _Drain(bias, tuple(through), line.target, scale or 1.0) if fits else None
+            found = self._way(line, value, leaves)
             if isinstance(found, Access):
-                if bias is not None or through or self.target.route(GM, BIAS) is None:
+                if bias is not None or through or leaves is not statement.dtype or self.target.route(GM, BIAS) is None:
                     return None
                 bias = found
+            elif isinstance(found, float):
+                if scale is not None or statement.dtype.is_float or found <= 0 or "scale" not in path.performs:
+                    return None
+                scale = found
             elif found == "cast" and found in path.performs:
                 leaves = cast(Map, line).dtype  # by the type of what it is copied to
             elif found in path.performs and not through:
@@ -149,26 +159,44 @@ class _Builder:
             value = line.target
         return None
 
+    def _is_exact(self, statement: Contract, scale: float, leaves: DType, biased: bool) -> bool:
+        """Whether an integer result that is multiplied by a number on its way out is what the graph asks for: the number
+        has no more digits than the path keeps, and no result is beyond the range of float16, where the path stops at the
+        greatest finite number."""
+        if leaves is not DType.FLOAT16 or math.frexp(scale)[0] * 2**SCALE_DIGITS % 1 or scale < 2.0**-126:
+            return False
+        width = self.params[statement.left.name].dtype.size if statement.left.name in self.params else 4
+        depth = dims.product(a.extent for a in statement.reduced)
+        most = 2**31
+        if isinstance(depth, int) and not biased and width == 1:
+            most = min(most, depth << 14)
+        return most * scale < FLOAT16_MOST
+
     def _readers(self, name: str) -> int:
         return sum(isinstance(o, Access) and o.name == name for s in self.kernel.statements for o in operands_of(s))
 
-    def _way(self, line: Statement, value: Access, made: Contract) -> Access | str | None:
-        """What a map does to a result, as the copy path names it; a row bias as its operand; "" for nothing."""
+    def _way(self, line: Statement, value: Access, now: DType) -> Access | float | str | None:
+        """What a map does to a result that is of type `now` by then, as the copy path names it; a row bias as its
+        operand; a factor as a number; "" for nothing."""
         if not isinstance(line, Map) or line.target.index != value.index:
             return None
         others = [o for o in line.operands if o != value]
         if line.op == "cast":
-            if line.dtype is made.dtype:
+            if line.dtype is now:
                 return ""
-            return "cast" if made.dtype is DType.FLOAT32 and line.dtype.is_reduced else None
-        if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is made.dtype:
+            narrow = now in (DType.FLOAT32, DType.INT32) and line.dtype.is_reduced
+            return "cast" if narrow or (now, line.dtype) == (DType.INT32, DType.FLOAT32) else None
+        if line.op == "mul" and len(others) == 1 and isinstance(others[0], Literal) and line.dtype is DType.FLOAT32:
+            factor = others[0].value
+            return None if isinstance(factor, Expr) or now is not DType.FLOAT32 else float(factor)
+        if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is now:
             return "relu"
-        if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is made.dtype:
+        if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is now:
             other: Access = others[0]
-            columns = {str(i) for i in made.target.index[-1:]}
+            columns = {str(i) for i in value.index[-1:]}
             outside = self.params.get(other.name)
             used = {n for i in other.index for n in symbols(i)}
-            types = (made.dtype, *((DType.FLOAT16,) if made.dtype is DType.FLOAT32 else ()))
+            types = (now, *((DType.FLOAT16,) if now is DType.FLOAT32 else ()))
             return other if outside is not None and outside.dtype in types and used == columns else None
         return None
 
@@ -691,7 +719,7 @@ class _Builder:
         for name in self.outer:
             moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
         goal = Access(self.drain.target.name, tuple(substitute(i, moved) for i in self.drain.target.index))
-        block.lines.append(Copy(goal, target, axes, self.drain.through))
+        block.lines.append(Copy(goal, target, axes, self.drain.through, self.drain.scale))
 
     def _depth(self, statement: Contract) -> int:
         """The schedule's depth of a block, or less where an operand's depth is made of parts (heads, say), so that no

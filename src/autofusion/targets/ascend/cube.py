@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from autofusion import dims
 from autofusion.dims import Dim, Expr, substitute, symbols
 from autofusion.dtypes import DType
@@ -309,7 +311,12 @@ class Cube:
         self._finish(name)
         m, n = cxx(self._extent(line, rows)), cxx(self._extent(line, columns))
         relu = "true" if "relu" in line.through else "false"
-        self.w.line(f"Drain({place.name}[{start}], {name}, {m}, {n}, {cxx(pitch)}, {relu});")
+        target = f"{place.name}[{start}]"
+        if self._kind(name) == "int32_t" and place.dtype is not DType.INT32:
+            bits = int(np.float32(line.scale).view(np.uint32))
+            self.w.line(f"DrainScaled({target}, {name}, {m}, {n}, {cxx(pitch)}, {relu}, {bits:#x});  // {line.scale}")
+        else:
+            self.w.line(f"Drain({target}, {name}, {m}, {n}, {cxx(pitch)}, {relu});")
         self.w.line(f"result.FreeTensor({name});")
 
     def _put(self, line: Put) -> None:

@@ -391,28 +391,40 @@ __aicore__ inline void MultiplyOnto(const LocalTensor<A>& to, const LocalTensor<
     Ordered(m, n);
     Mmad(to, left, right, ProductOf(m, n, k, false));
 }""",
-    "Drain": """// m x n results to global memory; ReLU and the rounding to T happen on the way.
-template <typename T, typename A>
-__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
-                             int64_t pitch, bool relu) {
+    "DrainShape": """// m x n results to global memory, row by row.
+__aicore__ inline FixpipeParamsV220 DrainShape(int64_t m, int64_t n, int64_t pitch, bool relu) {
     FixpipeParamsV220 shape;
     shape.nSize = static_cast<uint16_t>(n);
     shape.mSize = static_cast<uint16_t>(m);
     shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
     shape.dstStride = static_cast<uint32_t>(pitch);
-    if constexpr (std::is_same_v<T, half>) {
-        shape.quantPre = QuantMode_t::F322F16;
-    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
-        shape.quantPre = QuantMode_t::F322BF16;
-    } else {
-        shape.quantPre = QuantMode_t::NoQuant;
-    }
+    shape.quantPre = QuantMode_t::NoQuant;
     shape.reluEn = relu;
     shape.unitFlag = 0;
     shape.ndNum = 1;
     shape.srcNdStride = 0;
     shape.dstNdStride = 0;
+    return shape;
+}""",
+    "Drain": """// ReLU and the rounding to T happen on the way.
+template <typename T, typename A>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
+                             int64_t pitch, bool relu) {
+    FixpipeParamsV220 shape = DrainShape(m, n, pitch, relu);
+    if constexpr (std::is_same_v<T, half>) {
+        shape.quantPre = QuantMode_t::F322F16;
+    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+        shape.quantPre = QuantMode_t::F322BF16;
+    }
     Fixpipe<T, A, CFG_ROW_MAJOR>(to, from, shape);
+}""",
+    "DrainScaled": """// int32 to half: multiplied by the float32 of these bits on the way.
+__aicore__ inline void DrainScaled(const GlobalTensor<half>& to, const LocalTensor<int32_t>& from, int64_t m, int64_t n,
+                                   int64_t pitch, bool relu, uint64_t scale) {
+    FixpipeParamsV220 shape = DrainShape(m, n, pitch, relu);
+    shape.quantPre = QuantMode_t::DEQF16;
+    shape.deqScalar = scale;
+    Fixpipe<half, int32_t, CFG_ROW_MAJOR>(to, from, shape);
 }""",
     "Failures": """// The first failed check of this core: its number + 1, and the position.
 struct Failures {

@@ -247,7 +247,11 @@ AICORE_ENGINE void multiply(const View& c, const View& a, const View& b, const V
 
 // ---- Fixpipe
 
-AICORE_ENGINE void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split, uint64_t scale) {
+inline void check_nz(const Instruction& i, const Pipeout& p) {
+    if (!p.row_major && p.n % 16) fail(4, i.api, i.line, "nSize", "%lld is not a multiple of 16, NZ output needs that", (long long)p.n);
+}
+
+AICORE_ENGINE void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split) {
     check_range(i, "nSize", p.n, 0, 4095);
     check_range(i, "mSize", p.m, 0, p.row_major && k2201 ? 8192 : 65535);
     check_range(i, "srcStride", p.source_stride, 0, 65535);
@@ -257,8 +261,16 @@ AICORE_ENGINE void check_pipeout(const Instruction& i, const Pipeout& p, int64_t
     check_range(i, "dstNdStride", p.target_matrix_stride, 0, k2201 ? 65535 : UINT32_MAX);
     check_range(i, "unitFlag (not in the model)", unit_flag, 0, 0);
     if (channel_split) fail(4, i.api, i.line, "isChannelSplit", "not in the model");
-    if (scale) fail(4, i.api, i.line, "deqScalar", "quantisation with a scale is not in the model");
-    if (!p.row_major && p.n % 16) fail(4, i.api, i.line, "nSize", "%lld is not a multiple of 16, NZ output needs that", (long long)p.n);
+    if (p.quant != DEQF16) {
+        if (p.scale) fail(4, i.api, i.line, "deqScalar", "a scale, and a mode of quantPre that takes none");
+        return check_nz(i, p);
+    }
+    float scale = float_of(uint32_t(p.scale));
+    if (p.scale >> 32) fail(4, i.api, i.line, "deqScalar", "bits above the float32 of the scale");
+    if (!std::isnormal(scale)) fail(4, i.api, i.line, "deqScalar", "the scale is %g: it may not be 0, denormal, infinite or NaN", double(scale));
+    if (p.scale & 0x1fff)
+        fail(4, i.api, i.line, "deqScalar", "the low 13 bits of the scale %g are dropped, and are not 0", double(scale));
+    check_nz(i, p);
 }
 
 // 16 values of row `row`, column block `block`, converted; returns their number.
@@ -270,6 +282,13 @@ inline int64_t fixed_values(const View& src, const Pipeout& p, int64_t matrix, i
             int32_t value;
             std::memcpy(&value, from + k * 4, 4);
             if (p.relu && value < 0) value = 0;
+            if (p.quant == DEQF16) {
+                float product = float(value) * float_of(uint32_t(p.scale));
+                uint16_t narrow = half_bits(product);
+                if ((narrow & 0x7fff) == 0x7c00) narrow -= 1;  // no infinity
+                std::memcpy(out + k * 2, &narrow, 2);
+                continue;
+            }
             std::memcpy(out + k * 4, &value, 4);
             continue;
         }
