@@ -170,7 +170,7 @@ class Cube:
         single = operand.side == "left" and not turned
         form = "Turned" if turned else "Single" if single else "Plain"
         self.w.line(
-            f"Fractals<Rows::{form}>({name}, {place.name}[{start}], {cxx(rows)}, {cxx(columns)}, {cxx(pitch)});"
+            f"Fractals<FractalForm::{form}>({name}, {place.name}[{start}], {cxx(rows)}, {cxx(columns)}, {cxx(pitch)});"
         )
         self.w.line(f"{queue}.EnQue({name});")
 
@@ -207,7 +207,7 @@ class Cube:
         start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
         self.w.line(f"LocalTensor<{kind}> {name} = bias1.AllocTensor<{kind}>();")
         self.w.line(
-            f"Fractals<Rows::Single>({name}, {place.name}[{start}], 1, {cxx(axis.extent)}, {cxx(axis.extent)});"
+            f"Fractals<FractalForm::Single>({name}, {place.name}[{start}], 1, {cxx(axis.extent)}, {cxx(axis.extent)});"
         )
         self.w.line(f"bias1.EnQue({name});")
 
@@ -224,7 +224,8 @@ class Cube:
         outer, depth = self._extent(line, operand.outer), self._extent(line, operand.depth)
         queue = operand.side
         self.budget.need(f"{queue}2", self._fractal_bytes(line, operand, place.dtype, turned))
-        function = f"{'Left' if queue == 'left' else 'Right'}{'Turned' if turned else ''}"
+        way = "" if not turned else "TurnedBytes" if place.dtype.size == 1 else "Turned"
+        function = f"{queue.capitalize()}{way}"
         self.w.line(f"{first} = {queue}1.DeQue<{kind}>();")
         self.w.line(f"LocalTensor<{kind}> {name} = {queue}2.AllocTensor<{kind}>();")
         self.w.line(f"{function}({name}, {first}, {cxx(outer)}, {cxx(depth)});")

@@ -198,25 +198,25 @@ __aicore__ inline T Truncated(float value) {
     }
     return value <= static_cast<float>(least) ? least : static_cast<T>(value);
 }""",
-    "Rows": """// How the rows of an operand lie: as the product reads them; so, and a single row stays a row; along the other
+    "FractalForm": """// How the rows of an operand lie: as the product reads them; so, and a single row stays a row; along the other
 // axis, to be turned on the way to L0.
-enum class Rows { Plain, Single, Turned };""",
+enum class FractalForm { Plain, Single, Turned };""",
     "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares: of 32-bit
 // elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
-template <Rows form, typename T>
+template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
     if (rows <= 0 || cols <= 0) {
         return;
     }
     constexpr int64_t lanes = 32 / sizeof(T);
-    constexpr bool squares = form == Rows::Turned && sizeof(T) == 4;
-    constexpr int32_t unit = form == Rows::Turned && sizeof(T) == 1 ? 32 : 16;
+    constexpr bool squares = form == FractalForm::Turned && sizeof(T) == 4;
+    constexpr int32_t unit = form == FractalForm::Turned && sizeof(T) == 1 ? 32 : 16;
     const int64_t part = squares ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
         const int64_t count = Least(part, rows - first);
         const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
-        const int64_t blocks = form == Rows::Single && rows == 1 ? 1 : whole;
+        const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
         const bool direct = pitch <= 65535;
         Nd2NzParams shape;
@@ -291,20 +291,23 @@ __aicore__ inline void ByteColumns(const LocalTensor<T>& to, const LocalTensor<T
         }
     }
 }""",
+    "LeftTurnedBytes": """// The same from k x m.
+template <typename T>
+__aicore__ inline void LeftTurnedBytes(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
+    if constexpr (__NPU_ARCH__ == 3510) {
+        ByteColumns(to, from, m, k);
+        return;
+    }
+    const int64_t squares = (k + 31) / 32;
+    for (int64_t row = 0; row < (m + 31) / 32; ++row) {
+        SquareRun(to[row * squares * 1024], from[row * squares * 1024], squares, 1, 0, squares - 1);
+    }
+}""",
     "LeftTurned": """// The same from k x m.
 template <typename T>
 __aicore__ inline void LeftTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t m, int64_t k) {
     const int64_t rows = (m + 15) / 16, depth = (k + 15) / 16;
-    if constexpr (sizeof(T) == 1) {
-        if constexpr (__NPU_ARCH__ == 3510) {
-            ByteColumns(to, from, m, k);
-            return;
-        }
-        const int64_t squares = (k + 31) / 32;
-        for (int64_t row = 0; row < (m + 31) / 32; ++row) {
-            SquareRun(to[row * squares * 1024], from[row * squares * 1024], squares, 1, 0, squares - 1);
-        }
-    } else if constexpr (__NPU_ARCH__ == 3510) {
+    if constexpr (__NPU_ARCH__ == 3510) {
         for (int64_t step = 0; step < depth; ++step) {
             if constexpr (sizeof(T) == 4) {
                 SquareRun(to[step * rows * 256], from[step * rows * 256], rows, 1, 0, rows - 1);
@@ -332,18 +335,19 @@ __aicore__ inline void Right(const LocalTensor<T>& to, const LocalTensor<T>& fro
     constexpr int64_t lanes = 32 / sizeof(T);
     FractalRun(to, from, (n + 15) / 16 * ((k + lanes - 1) / lanes), 1, false);
 }""",
+    "RightTurnedBytes": """// The same from k x n.
+template <typename T>
+__aicore__ inline void RightTurnedBytes(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
+    ByteColumns(to, from, n, k);
+}""",
     "RightTurned": """// The same from k x n: each fractal is turned.
 template <typename T>
 __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
-    if constexpr (sizeof(T) == 1) {
-        ByteColumns(to, from, n, k);
-        return;
-    }
     const int64_t columns = (n + 15) / 16, depth = (k + 15) / 16;
     for (int64_t step = 0; step < depth; ++step) {
         if constexpr (sizeof(T) == 4) {
             SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 1, 0, columns - 1);
-        } else if constexpr (sizeof(T) == 2) {
+        } else {
             FractalRun(to[step * columns * 256], from[step * 256], columns, depth, true);
         }
     }
