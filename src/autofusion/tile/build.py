@@ -91,6 +91,7 @@ class _Builder:
         self.buffers: dict[str, Buffer] = {}
         self.rings: list[Ring] = []
         self.values: dict[str, str] = {}
+        self.whole: set[str] = set()  # axes along which a block of the contraction at hand is the whole tile
         self.drain = self._drained() if self.divided else None
 
     def _legal_outer(self) -> dict[str, int]:
@@ -635,7 +636,8 @@ class _Builder:
 
     def _blocked(self, statement: Contract, block: _Block, put: bool) -> None:
         sizes = self._block_sizes(statement)
-        loops = [(a, sizes[a.name]) for a in statement.axes if a.name in sizes]
+        self.whole = {a.name for a in statement.axes if self._is_whole(a, sizes[a.name])}
+        loops = [(a, sizes[a.name]) for a in statement.axes if a.name not in self.whole]
         before = self.tiles
         outer_extents = {a.name: self.extent(a) for a in statement.axes}
         inner = _Block()
@@ -654,6 +656,16 @@ class _Builder:
             lines = (Loop(f"{axis.name}_u", 0, extent, size, (*head, *rest)),)
         block.lines += lines
 
+    def _is_whole(self, axis: Axis, size: int) -> bool:
+        """Whether one block is the whole tile along an axis: tiles along an outer axis have an element at least."""
+        extent, bound = self.extent(axis), self.bound(axis.name)
+        fits = isinstance(bound, int) and bound <= size
+        return fits and (axis.name in self.outer or (isinstance(extent, int) and extent > 0))
+
+    def _begin(self, axis: str) -> Dim:
+        """Where a block begins in its tile."""
+        return 0 if axis in self.whole else sym(f"{axis}_b")
+
     def _block_sizes(self, statement: Contract) -> dict[str, int]:
         """Sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
         names = map(str, statement.target.index[-2:])
@@ -671,6 +683,8 @@ class _Builder:
     def _block_extent(self, axis: Axis, size: int) -> Dim:
         """The extent of a block's axis: its size, or the least of that and what is left of the tile."""
         extent = self.extent(axis)
+        if axis.name in self.whole:
+            return extent
         return size if isinstance(extent, int) and extent % size == 0 else sym(f"{axis.name}_m")
 
     def _ring(self, statement: Contract, sizes: dict[str, int]) -> Ring:
@@ -692,7 +706,7 @@ class _Builder:
         axes = self._inside(statement, sizes)
         depth = 1
         inner, reduced = block, statement.reduced
-        shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        shift = {a.name: dims.add(self._begin(a.name), sym(a.name)) for a in statement.axes}
         first: Operand = Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0)
         if self.drain is not None and self.drain.bias is not None:
             first = self._block_operand(statement, self.drain.bias, BIAS, sizes, shift, block)
@@ -763,7 +777,7 @@ class _Builder:
         )
         index = tuple(sym(a.name) for a in own)
         blocks = {a.name: self.outer.get(a.name, sizes[a.name]) for a in statement.axes}
-        moved = {n: _Offset(sym(f"{n}_b"), sizes[n], sizes[n]) for n in blocks}
+        moved = {n: _Offset(self._begin(n), sizes[n], sizes[n]) for n in blocks}
         moved |= {n: _Offset(sym(f"{n}_o"), size[n], size[n]) for n in depth}
         for name, tile in self.outer.items():
             inner = moved.get(name, _Offset(0, tile, tile))
@@ -793,7 +807,7 @@ class _Builder:
         slot = self.buffer(statement.dtype, ring.shape, self.vector.left)
         block.lines.append(Take(slot, ring.name))
         value = self.value_buffer(statement)
-        shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        shift = {a.name: dims.add(self._begin(a.name), sym(a.name)) for a in statement.axes}
         target = Access(value, tuple(substitute(i, shift) for i in statement.target.index))
         block.lines.append(Copy(target, Access(slot, statement.target.index), self._inside(statement, sizes)))
 

@@ -319,8 +319,7 @@ class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR p3Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
-            pipe.InitBuffer(load1, 2, 3584);
-            pipe.InitBuffer(load3, 2, 3584);
+            pipe.InitBuffer(load1, 2, 7168);
             pipe.InitBuffer(store1, 2, 3584);
             pipe.InitBuffer(area, 15008);
             work = area.Get<uint8_t>();
@@ -345,46 +344,39 @@ public:
             for (int64_t t = c; t < Least(19, c + 1); ++t) {
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(300 - i0_o, 16);
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<float> b9 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        for (int64_t i2_t = 0; i2_t < 1000; i2_t += 128) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(1000 - i2_o, 128);
-                            LocalTensor<float> b10 = left1.AllocTensor<float>();
-                            Fractals<FractalForm::Single>(b10, p0[i0_b * 1000 + i0_o * 1000 + i2_o], i0_m, i2_n, 1000);
-                            left1.EnQue(b10);
-                            b10 = left1.DeQue<float>();
-                            LocalTensor<float> b11 = left2.AllocTensor<float>();
-                            Left(b11, b10, i0_m, i2_n);
-                            left2.EnQue(b11);
-                            left1.FreeTensor(b10);
-                            LocalTensor<float> b12 = right1.AllocTensor<float>();
-                            Fractals<FractalForm::Turned>(b12, p1[i1_b + i2_o * 50], i2_n, 50, 50);
-                            right1.EnQue(b12);
-                            b12 = right1.DeQue<float>();
-                            LocalTensor<float> b13 = right2.AllocTensor<float>();
-                            RightTurned(b13, b12, 50, i2_n);
-                            right2.EnQue(b13);
-                            right1.FreeTensor(b12);
-                            b11 = left2.DeQue<float>();
-                            b13 = right2.DeQue<float>();
-                            Multiply(b9, b11, b13, i0_m, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b11);
-                            right2.FreeTensor(b13);
-                        }
-                        result.EnQue(b9);
-                        b9 = result.DeQue<float>();
-                        Drain(rv0.ToFill(), b9, i0_m, 50, 50, false);
-                        rv0.Filled();
-                        result.FreeTensor(b9);
-                    }
+                LocalTensor<float> b9 = result.AllocTensor<float>();
+                bool b9Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 1000; i2_t += 128) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(1000 - i2_o, 128);
+                    LocalTensor<float> b10 = left1.AllocTensor<float>();
+                    Fractals<FractalForm::Single>(b10, p0[i0_o * 1000 + i2_o], i0_n, i2_n, 1000);
+                    left1.EnQue(b10);
+                    b10 = left1.DeQue<float>();
+                    LocalTensor<float> b11 = left2.AllocTensor<float>();
+                    Left(b11, b10, i0_n, i2_n);
+                    left2.EnQue(b11);
+                    left1.FreeTensor(b10);
+                    LocalTensor<float> b12 = right1.AllocTensor<float>();
+                    Fractals<FractalForm::Turned>(b12, p1[i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b12);
+                    b12 = right1.DeQue<float>();
+                    LocalTensor<float> b13 = right2.AllocTensor<float>();
+                    RightTurned(b13, b12, 50, i2_n);
+                    right2.EnQue(b13);
+                    right1.FreeTensor(b12);
+                    b11 = left2.DeQue<float>();
+                    b13 = right2.DeQue<float>();
+                    Multiply(b9, b11, b13, i0_n, 50, i2_n, b9Fresh);
+                    b9Fresh = false;
+                    left2.FreeTensor(b11);
+                    right2.FreeTensor(b13);
                 }
+                result.EnQue(b9);
+                b9 = result.DeQue<float>();
+                Drain(rv0.ToFill(), b9, i0_n, 50, 50, false);
+                rv0.Filled();
+                result.FreeTensor(b9);
             }
         }
         rv0.Close();
@@ -404,14 +396,7 @@ public:
                 for (int64_t t = c; t < Least(19, c + 1); ++t) {
                     const int64_t i0_o = t * 16;
                     const int64_t i0_n = Least(300 - i0_o, 16);
-                    for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                        for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                            const int64_t i1_b = i1_u;
-                            const int64_t i0_b = i0_u;
-                            const int64_t i0_m = Least(i0_n - i0_b, 16);
-                            rv0.Skip();
-                        }
-                    }
+                    rv0.Skip();
                 }
                 continue;
             }
@@ -419,37 +404,17 @@ public:
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(300 - i0_o, 16);
                 LocalTensor<uint8_t> in1 = load1.AllocTensor<uint8_t>();
-                Load(At<float>(in1, 0)[0], p2[i0_o * 50], i0_n, 50, 50, 56);
+                Load(At<float>(in1, 0), rv0.ToRead(), i0_n, 50, 50, 56);
+                rv0.Read();
+                Load(At<float>(in1, 3584)[0], p2[i0_o * 50], i0_n, 50, 50, 56);
                 load1.EnQue(in1);
                 in1 = load1.DeQue<uint8_t>();
-                const LocalTensor<float> b3 = At<float>(in1, 0);
+                const LocalTensor<float> b0 = At<float>(in1, 0);
+                const LocalTensor<float> b3 = At<float>(in1, 3584);
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<float> v6 = At<float>(out1, 0);
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<uint8_t> in3 = load3.AllocTensor<uint8_t>();
-                        Load(At<float>(in3, 0), rv0.ToRead(), i0_m, 50, 50, 56);
-                        rv0.Read();
-                        load3.EnQue(in3);
-                        in3 = load3.DeQue<uint8_t>();
-                        const LocalTensor<float> b0 = At<float>(in3, 0);
-                        // t
-                        for (int64_t i0 = 0; i0 < i0_m; ++i0) {
-                            {
-                                constexpr int64_t j = 0;
-                                constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 56 + j], 1.0f, n);
-                                for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 56 + i0_b * 56 + i1_b) + j + k, t0.GetValue(k));
-                                }
-                            }
-                        }
-                        load3.FreeTensor(in3);
-                    }
-                }
+                // t
+                Muls(v0[0], b0[0], 1.0f, (i0_n * 56));
                 // t_1
                 Add(v1[0], v0[0], b3[0], (i0_n * 56));
                 // t_2.max
@@ -491,7 +456,6 @@ public:
 
 private:
     TQue<TPosition::VECIN, 1> load1;
-    TQue<TPosition::VECIN, 1> load3;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;
     TQue<TPosition::A1, 1> left1;

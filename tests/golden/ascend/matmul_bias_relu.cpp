@@ -5,8 +5,6 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
@@ -216,55 +214,48 @@ public:
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(33 - i0_o, 16);
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<float> b1 = bias1.AllocTensor<float>();
-                        Fractals<FractalForm::Single>(b1, p2[i1_b + i1_o], 1, 50, 50);
-                        bias1.EnQue(b1);
-                        b1 = bias1.DeQue<float>();
-                        LocalTensor<float> b2 = bias2.AllocTensor<float>();
-                        ToBiasTable(b2, b1, 50);
-                        bias2.EnQue(b2);
-                        bias1.FreeTensor(b1);
-                        LocalTensor<float> b0 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        b2 = bias2.DeQue<float>();
-                        for (int64_t i2_t = 0; i2_t < 2000; i2_t += 128) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(2000 - i2_o, 128);
-                            LocalTensor<float> b3 = left1.AllocTensor<float>();
-                            Fractals<FractalForm::Single>(b3, p0[i0_b * 2000 + i0_o * 2000 + i2_o], i0_m, i2_n, 2000);
-                            left1.EnQue(b3);
-                            b3 = left1.DeQue<float>();
-                            LocalTensor<float> b4 = left2.AllocTensor<float>();
-                            Left(b4, b3, i0_m, i2_n);
-                            left2.EnQue(b4);
-                            left1.FreeTensor(b3);
-                            LocalTensor<float> b5 = right1.AllocTensor<float>();
-                            Fractals<FractalForm::Turned>(b5, p1[i1_b + i1_o + i2_o * 50], i2_n, 50, 50);
-                            right1.EnQue(b5);
-                            b5 = right1.DeQue<float>();
-                            LocalTensor<float> b6 = right2.AllocTensor<float>();
-                            RightTurned(b6, b5, 50, i2_n);
-                            right2.EnQue(b6);
-                            right1.FreeTensor(b5);
-                            b4 = left2.DeQue<float>();
-                            b6 = right2.DeQue<float>();
-                            MultiplyOnto(b0, b4, b6, b2, i0_m, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b4);
-                            right2.FreeTensor(b6);
-                        }
-                        bias2.FreeTensor(b2);
-                        result.EnQue(b0);
-                        b0 = result.DeQue<float>();
-                        Drain(p3[i0_b * 50 + i0_o * 50 + i1_b + i1_o], b0, i0_m, 50, 50, true);
-                        result.FreeTensor(b0);
-                    }
+                LocalTensor<float> b1 = bias1.AllocTensor<float>();
+                Fractals<FractalForm::Single>(b1, p2[i1_o], 1, 50, 50);
+                bias1.EnQue(b1);
+                b1 = bias1.DeQue<float>();
+                LocalTensor<float> b2 = bias2.AllocTensor<float>();
+                ToBiasTable(b2, b1, 50);
+                bias2.EnQue(b2);
+                bias1.FreeTensor(b1);
+                LocalTensor<float> b0 = result.AllocTensor<float>();
+                bool b0Fresh = true;
+                b2 = bias2.DeQue<float>();
+                for (int64_t i2_t = 0; i2_t < 2000; i2_t += 128) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(2000 - i2_o, 128);
+                    LocalTensor<float> b3 = left1.AllocTensor<float>();
+                    Fractals<FractalForm::Single>(b3, p0[i0_o * 2000 + i2_o], i0_n, i2_n, 2000);
+                    left1.EnQue(b3);
+                    b3 = left1.DeQue<float>();
+                    LocalTensor<float> b4 = left2.AllocTensor<float>();
+                    Left(b4, b3, i0_n, i2_n);
+                    left2.EnQue(b4);
+                    left1.FreeTensor(b3);
+                    LocalTensor<float> b5 = right1.AllocTensor<float>();
+                    Fractals<FractalForm::Turned>(b5, p1[i1_o + i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b5);
+                    b5 = right1.DeQue<float>();
+                    LocalTensor<float> b6 = right2.AllocTensor<float>();
+                    RightTurned(b6, b5, 50, i2_n);
+                    right2.EnQue(b6);
+                    right1.FreeTensor(b5);
+                    b4 = left2.DeQue<float>();
+                    b6 = right2.DeQue<float>();
+                    MultiplyOnto(b0, b4, b6, b2, i0_n, 50, i2_n, b0Fresh);
+                    b0Fresh = false;
+                    left2.FreeTensor(b4);
+                    right2.FreeTensor(b6);
                 }
+                bias2.FreeTensor(b2);
+                result.EnQue(b0);
+                b0 = result.DeQue<float>();
+                Drain(p3[i0_o * 50 + i1_o], b0, i0_n, 50, 50, true);
+                result.FreeTensor(b0);
             }
         }
     }
@@ -288,7 +279,7 @@ extern "C" __global__ __aicore__ void matmul_bias_relu_launch(GM_ADDR xGm, GM_AD
     TPipe pipe;
     const int64_t core = GetBlockIdx(), cores = GetBlockNum();
     {
-        const Share share(3, Greatest(3, 1), core, cores);
+        const Share share(3, 1, core, cores);
         K0 kernel;
         kernel.Init(pipe, xGm, wGm, bGm, t_2Gm, tiling);
         kernel.Step0(share.first, share.last);

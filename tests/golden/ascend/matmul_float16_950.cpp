@@ -5,8 +5,6 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
@@ -181,45 +179,38 @@ public:
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(33 - i0_o, 16);
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<float> b0 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        for (int64_t i2_t = 0; i2_t < 3000; i2_t += 256) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(3000 - i2_o, 256);
-                            LocalTensor<half> b1 = left1.AllocTensor<half>();
-                            Fractals<FractalForm::Single>(b1, p0[i0_b * 3000 + i0_o * 3000 + i2_o], i0_m, i2_n, 3000);
-                            left1.EnQue(b1);
-                            b1 = left1.DeQue<half>();
-                            LocalTensor<half> b2 = left2.AllocTensor<half>();
-                            Left(b2, b1, i0_m, i2_n);
-                            left2.EnQue(b2);
-                            left1.FreeTensor(b1);
-                            LocalTensor<half> b3 = right1.AllocTensor<half>();
-                            Fractals<FractalForm::Plain>(b3, p1[i1_b * 3000 + i1_o * 3000 + i2_o], 50, i2_n, 3000);
-                            right1.EnQue(b3);
-                            b3 = right1.DeQue<half>();
-                            LocalTensor<half> b4 = right2.AllocTensor<half>();
-                            Right(b4, b3, 50, i2_n);
-                            right2.EnQue(b4);
-                            right1.FreeTensor(b3);
-                            b2 = left2.DeQue<half>();
-                            b4 = right2.DeQue<half>();
-                            Multiply(b0, b2, b4, i0_m, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b2);
-                            right2.FreeTensor(b4);
-                        }
-                        result.EnQue(b0);
-                        b0 = result.DeQue<float>();
-                        Drain(p2[i0_b * 50 + i0_o * 50 + i1_b + i1_o], b0, i0_m, 50, 50, false);
-                        result.FreeTensor(b0);
-                    }
+                LocalTensor<float> b0 = result.AllocTensor<float>();
+                bool b0Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 3000; i2_t += 256) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(3000 - i2_o, 256);
+                    LocalTensor<half> b1 = left1.AllocTensor<half>();
+                    Fractals<FractalForm::Single>(b1, p0[i0_o * 3000 + i2_o], i0_n, i2_n, 3000);
+                    left1.EnQue(b1);
+                    b1 = left1.DeQue<half>();
+                    LocalTensor<half> b2 = left2.AllocTensor<half>();
+                    Left(b2, b1, i0_n, i2_n);
+                    left2.EnQue(b2);
+                    left1.FreeTensor(b1);
+                    LocalTensor<half> b3 = right1.AllocTensor<half>();
+                    Fractals<FractalForm::Plain>(b3, p1[i1_o * 3000 + i2_o], 50, i2_n, 3000);
+                    right1.EnQue(b3);
+                    b3 = right1.DeQue<half>();
+                    LocalTensor<half> b4 = right2.AllocTensor<half>();
+                    Right(b4, b3, 50, i2_n);
+                    right2.EnQue(b4);
+                    right1.FreeTensor(b3);
+                    b2 = left2.DeQue<half>();
+                    b4 = right2.DeQue<half>();
+                    Multiply(b0, b2, b4, i0_n, 50, i2_n, b0Fresh);
+                    b0Fresh = false;
+                    left2.FreeTensor(b2);
+                    right2.FreeTensor(b4);
                 }
+                result.EnQue(b0);
+                b0 = result.DeQue<float>();
+                Drain(p2[i0_o * 50 + i1_o], b0, i0_n, 50, 50, false);
+                result.FreeTensor(b0);
             }
         }
     }
@@ -240,7 +231,7 @@ extern "C" __global__ __aicore__ void matmul_float16_950_launch(GM_ADDR xGm, GM_
     TPipe pipe;
     const int64_t core = GetBlockIdx(), cores = GetBlockNum();
     {
-        const Share share(3, Greatest(3, 1), core, cores);
+        const Share share(3, 1, core, cores);
         K0 kernel;
         kernel.Init(pipe, xGm, wGm, t_1Gm, tiling);
         kernel.Step0(share.first, share.last);

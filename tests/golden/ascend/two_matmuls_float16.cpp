@@ -269,7 +269,7 @@ class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
-            pipe.InitBuffer(load3, 2, 5600);
+            pipe.InitBuffer(load1, 2, 5600);
             pipe.InitBuffer(store1, 2, 3200);
             pipe.InitBuffer(area, 15296);
             work = area.Get<uint8_t>();
@@ -293,45 +293,39 @@ public:
             for (int64_t t = c; t < Least(4, c + 1); ++t) {
                 const int64_t i0_o = t * 25;
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        LocalTensor<float> b4 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        for (int64_t i2_t = 0; i2_t < 2000; i2_t += 256) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(2000 - i2_o, 256);
-                            LocalTensor<half> b5 = left1.AllocTensor<half>();
-                            Fractals<FractalForm::Single>(b5, p0[i0_b * 2000 + i0_o * 2000 + i2_o], 25, i2_n, 2000);
-                            left1.EnQue(b5);
-                            b5 = left1.DeQue<half>();
-                            LocalTensor<half> b6 = left2.AllocTensor<half>();
-                            Left(b6, b5, 25, i2_n);
-                            left2.EnQue(b6);
-                            left1.FreeTensor(b5);
-                            LocalTensor<half> b7 = right1.AllocTensor<half>();
-                            Fractals<FractalForm::Turned>(b7, p1[i1_b + i1_o + i2_o * 50], i2_n, 50, 50);
-                            right1.EnQue(b7);
-                            b7 = right1.DeQue<half>();
-                            LocalTensor<half> b8 = right2.AllocTensor<half>();
-                            RightTurned(b8, b7, 50, i2_n);
-                            right2.EnQue(b8);
-                            right1.FreeTensor(b7);
-                            b6 = left2.DeQue<half>();
-                            b8 = right2.DeQue<half>();
-                            Multiply(b4, b6, b8, 25, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b6);
-                            right2.FreeTensor(b8);
-                        }
-                        result.EnQue(b4);
-                        b4 = result.DeQue<float>();
-                        Drain(rv0.ToFill(), b4, 25, 50, 50, false);
-                        rv0.Filled();
-                        result.FreeTensor(b4);
-                    }
+                LocalTensor<float> b4 = result.AllocTensor<float>();
+                bool b4Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 2000; i2_t += 256) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(2000 - i2_o, 256);
+                    LocalTensor<half> b5 = left1.AllocTensor<half>();
+                    Fractals<FractalForm::Single>(b5, p0[i0_o * 2000 + i2_o], 25, i2_n, 2000);
+                    left1.EnQue(b5);
+                    b5 = left1.DeQue<half>();
+                    LocalTensor<half> b6 = left2.AllocTensor<half>();
+                    Left(b6, b5, 25, i2_n);
+                    left2.EnQue(b6);
+                    left1.FreeTensor(b5);
+                    LocalTensor<half> b7 = right1.AllocTensor<half>();
+                    Fractals<FractalForm::Turned>(b7, p1[i1_o + i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b7);
+                    b7 = right1.DeQue<half>();
+                    LocalTensor<half> b8 = right2.AllocTensor<half>();
+                    RightTurned(b8, b7, 50, i2_n);
+                    right2.EnQue(b8);
+                    right1.FreeTensor(b7);
+                    b6 = left2.DeQue<half>();
+                    b8 = right2.DeQue<half>();
+                    Multiply(b4, b6, b8, 25, 50, i2_n, b4Fresh);
+                    b4Fresh = false;
+                    left2.FreeTensor(b6);
+                    right2.FreeTensor(b8);
                 }
+                result.EnQue(b4);
+                b4 = result.DeQue<float>();
+                Drain(rv0.ToFill(), b4, 25, 50, 50, false);
+                rv0.Filled();
+                result.FreeTensor(b4);
             }
         }
         rv0.Close();
@@ -346,45 +340,23 @@ public:
                 for (int64_t t = c; t < Least(4, c + 1); ++t) {
                     const int64_t i0_o = t * 25;
                     const int64_t i1_o = 0;
-                    for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
-                        for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                            const int64_t i1_b = i1_u;
-                            const int64_t i0_b = i0_u;
-                            rv0.Skip();
-                        }
-                    }
+                    rv0.Skip();
                 }
                 continue;
             }
             for (int64_t t = c; t < Least(4, c + 1); ++t) {
                 const int64_t i0_o = t * 25;
                 const int64_t i1_o = 0;
+                LocalTensor<uint8_t> in1 = load1.AllocTensor<uint8_t>();
+                Load(At<float>(in1, 0), rv0.ToRead(), 25, 50, 50, 56);
+                rv0.Read();
+                load1.EnQue(in1);
+                in1 = load1.DeQue<uint8_t>();
+                const LocalTensor<float> b0 = At<float>(in1, 0);
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<half> v2 = At<half>(out1, 0);
-                for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        LocalTensor<uint8_t> in3 = load3.AllocTensor<uint8_t>();
-                        Load(At<float>(in3, 0), rv0.ToRead(), 25, 50, 50, 56);
-                        rv0.Read();
-                        load3.EnQue(in3);
-                        in3 = load3.DeQue<uint8_t>();
-                        const LocalTensor<float> b0 = At<float>(in3, 0);
-                        // t
-                        for (int64_t i0 = 0; i0 < 25; ++i0) {
-                            {
-                                constexpr int64_t j = 0;
-                                constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 56 + j], 1.0f, n);
-                                for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 56 + i0_b * 56 + i1_b) + j + k, t0.GetValue(k));
-                                }
-                            }
-                        }
-                        load3.FreeTensor(in3);
-                    }
-                }
+                // t
+                Muls(v0[0], b0[0], 1.0f, 1400);
                 // t_1
                 Abs(v1[0], v0[0], 1400);
                 // t_2
@@ -400,12 +372,13 @@ public:
                 out1 = store1.DeQue<uint8_t>();
                 Store(p2[i0_o * 50 + i1_o], At<half>(out1, 0)[0], 25, 50, 50, 64);
                 store1.FreeTensor(out1);
+                load1.FreeTensor(in1);
             }
         }
     }
 
 private:
-    TQue<TPosition::VECIN, 1> load3;
+    TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;
     TQue<TPosition::A1, 1> left1;
@@ -438,43 +411,37 @@ public:
         for (int64_t c = first; c < last; ++c) {
             const int64_t i0_o = 0;
             const int64_t i1_o = 0;
-            for (int64_t i0_u = 0; i0_u < 100; i0_u += 100) {
-                for (int64_t i1_u = 0; i1_u < 20; i1_u += 20) {
-                    const int64_t i1_b = i1_u;
-                    const int64_t i0_b = i0_u;
-                    LocalTensor<float> b0 = result.AllocTensor<float>();
-                    bool fresh = true;
-                    for (int64_t i2_t = 0; i2_t < 50; i2_t += 50) {
-                        const int64_t i2_o = i2_t;
-                        LocalTensor<half> b1 = left1.AllocTensor<half>();
-                        Fractals<FractalForm::Single>(b1, p0[i0_b * 50 + i0_o * 50 + i2_o], 100, 50, 50);
-                        left1.EnQue(b1);
-                        b1 = left1.DeQue<half>();
-                        LocalTensor<half> b2 = left2.AllocTensor<half>();
-                        Left(b2, b1, 100, 50);
-                        left2.EnQue(b2);
-                        left1.FreeTensor(b1);
-                        LocalTensor<half> b3 = right1.AllocTensor<half>();
-                        Fractals<FractalForm::Turned>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
-                        right1.EnQue(b3);
-                        b3 = right1.DeQue<half>();
-                        LocalTensor<half> b4 = right2.AllocTensor<half>();
-                        RightTurned(b4, b3, 20, 50);
-                        right2.EnQue(b4);
-                        right1.FreeTensor(b3);
-                        b2 = left2.DeQue<half>();
-                        b4 = right2.DeQue<half>();
-                        Multiply(b0, b2, b4, 100, 20, 50, fresh);
-                        fresh = false;
-                        left2.FreeTensor(b2);
-                        right2.FreeTensor(b4);
-                    }
-                    result.EnQue(b0);
-                    b0 = result.DeQue<float>();
-                    Drain(p2[i0_b * 20 + i0_o * 20 + i1_b + i1_o], b0, 100, 20, 20, false);
-                    result.FreeTensor(b0);
-                }
+            LocalTensor<float> b0 = result.AllocTensor<float>();
+            bool b0Fresh = true;
+            for (int64_t i2_t = 0; i2_t < 50; i2_t += 50) {
+                const int64_t i2_o = i2_t;
+                LocalTensor<half> b1 = left1.AllocTensor<half>();
+                Fractals<FractalForm::Single>(b1, p0[i0_o * 50 + i2_o], 100, 50, 50);
+                left1.EnQue(b1);
+                b1 = left1.DeQue<half>();
+                LocalTensor<half> b2 = left2.AllocTensor<half>();
+                Left(b2, b1, 100, 50);
+                left2.EnQue(b2);
+                left1.FreeTensor(b1);
+                LocalTensor<half> b3 = right1.AllocTensor<half>();
+                Fractals<FractalForm::Turned>(b3, p1[i1_o + i2_o * 20], 50, 20, 20);
+                right1.EnQue(b3);
+                b3 = right1.DeQue<half>();
+                LocalTensor<half> b4 = right2.AllocTensor<half>();
+                RightTurned(b4, b3, 20, 50);
+                right2.EnQue(b4);
+                right1.FreeTensor(b3);
+                b2 = left2.DeQue<half>();
+                b4 = right2.DeQue<half>();
+                Multiply(b0, b2, b4, 100, 20, 50, b0Fresh);
+                b0Fresh = false;
+                left2.FreeTensor(b2);
+                right2.FreeTensor(b4);
             }
+            result.EnQue(b0);
+            b0 = result.DeQue<float>();
+            Drain(p2[i0_o * 20 + i1_o], b0, 100, 20, 20, false);
+            result.FreeTensor(b0);
         }
     }
 

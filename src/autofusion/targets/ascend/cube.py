@@ -251,7 +251,7 @@ class Cube:
         name = line.target.name
         kind = self._kind(name)
         self.w.line(f"LocalTensor<{kind}> {name} = result.AllocTensor<{kind}>();")
-        self.w.line("bool fresh = true;")
+        self.w.line(f"bool {name}Fresh = true;")
         shape = self.program.buffers[name].shape
         rows, columns = (1, 1, *shape)[-2:]
         assert isinstance(rows, int) and isinstance(columns, int)
@@ -276,10 +276,10 @@ class Cube:
         if self.operands[left].first in self.turned and not rows.isdigit():
             rows = f"Greatest({rows}, 2)"  # one row would be read as a vector
         if isinstance(start, Access):
-            self.w.line(f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, fresh);")
+            self.w.line(f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, {name}Fresh);")
         else:
-            self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, fresh);")
-        self.w.line("fresh = false;")
+            self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, {name}Fresh);")
+        self.w.line(f"{name}Fresh = false;")
         self.w.line(f"left2.FreeTensor({left});")
         self.w.line(f"right2.FreeTensor({right});")
 

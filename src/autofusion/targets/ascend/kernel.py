@@ -118,6 +118,7 @@ class _Class:
         self.checks = checks(self.program)
         loaded = {name for block in self.layout.blocks.values() for name in block.loads}
         stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
+        stored |= {take.buffer for take in self._takes() if self.program.space_of(take.ring) != GM}
         self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
         tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols))
         self.vector = Vector(self.w, self.layout.places, self.needs, self.checks, tiles)
@@ -130,6 +131,9 @@ class _Class:
         self.rings = [ring for ring in rings if ring.space == GM]
         self.direct = [ring for ring in rings if ring.space != GM]
         self.budget = Budget(slots=sum(slot_bytes(ring) for ring in self.direct))
+
+    def _takes(self) -> list[Take]:
+        return [node for node in text.walk(self.program) if isinstance(node, Take)]
 
     def run(self) -> Written:
         self.w.depth = 1

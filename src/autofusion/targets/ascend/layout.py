@@ -174,7 +174,7 @@ class _Layout:
                 self.moved.add(line.buffer)
             elif isinstance(line, Take):
                 name = line.buffer
-                self.places[name] = self._value(name, self.onchip[name].dtype, self._extents(name))
+                self.places[name] = self._slot(name)
                 block.loads[name] = block.load_bytes
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)
@@ -193,7 +193,7 @@ class _Layout:
                 block.store_bytes += rounded(place.elements * place.dtype.size)
 
     def _slot(self, name: str) -> Place:
-        """A tile that is read where the cube has put it."""
+        """A tile of the cube's: of a row with one element only that is there, not the block that it would fill."""
         made = self._value(name, self.onchip[name].dtype, self._extents(name))
         if not made.spread:
             return made
