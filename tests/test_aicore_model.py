@@ -760,7 +760,10 @@ def test_l0c_to_ub_on_3510() -> None:
 DUAL = (  # both vector cores, a half of the rows each
     ("KERNEL_TYPE_MIX_AIC_1_1", "KERNEL_TYPE_MIX_AIC_1_2"),
     ("Fixpipe<", "fix.dualDstCtrl = 1;\n        Fixpipe<"),
-    ("CrossCoreSetFlag<2, PIPE_FIX>(0);", "CrossCoreSetFlag<4, PIPE_FIX>(0);\n        CrossCoreSetFlag<4, PIPE_FIX>(16);"),
+    (
+        "CrossCoreSetFlag<2, PIPE_FIX>(0);",
+        "CrossCoreSetFlag<4, PIPE_FIX>(0);\n        CrossCoreSetFlag<4, PIPE_FIX>(16);",
+    ),
     ("CrossCoreWaitFlag(0);", "CrossCoreWaitFlag<4>(0);"),
     ("Muls(ub, ub, 2.0f, 256);", "Muls(ub, ub, 2.0f, 128);"),
     ("DataCopy(zGm, ub, 256);", "DataCopy(zGm[GetSubBlockIdx() * 128], ub, 128);"),
@@ -783,17 +786,37 @@ def test_l0c_to_both_vector_cores_on_3510() -> None:
 
 # what is wrong -> (from, to, the rule, what it says), of the kernel with one destination or with two
 BROKEN_3510: dict[str, tuple[bool, str, str, str]] = {
-    "a destination that the configuration does not name": (False, "ROW_MAJOR, true", "ROW_MAJOR, false", "rule 6.*isToUB"),
+    "a destination that the configuration does not name": (
+        False,
+        "ROW_MAJOR, true",
+        "ROW_MAJOR, false",
+        "rule 6.*isToUB",
+    ),
     "rows of no whole blocks": (False, "fix.nSize = fix.mSize", "fix.nSize = 12; fix.mSize", "rule 2.*48 bytes"),
-    "a vector core that the block does not have": (False, "Fixpipe<", "fix.subBlockId = 1; Fixpipe<", "rule 4.*vector core 1"),
+    "a vector core that the block does not have": (
+        False,
+        "Fixpipe<",
+        "fix.subBlockId = 1; Fixpipe<",
+        "rule 4.*vector core 1",
+    ),
     "a vector core that no block has": (False, "Fixpipe<", "fix.subBlockId = 2; Fixpipe<", "rule 4.*subBlockId"),
-    "a flag that the second vector core cannot set": (False, "CrossCoreWaitFlag(0)", "CrossCoreWaitFlag<4>(16)", "rule 9.*id 16"),
+    "a flag that the second vector core cannot set": (
+        False,
+        "CrossCoreWaitFlag(0)",
+        "CrossCoreWaitFlag<4>(16)",
+        "rule 9.*id 16",
+    ),
     "halves of an odd number of rows": (True, "fix.nSize = fix.mSize", "fix.mSize = 15; fix.nSize", "rule 4.*15 rows"),
     "halves of too few columns": (True, "fix.dualDstCtrl = 1", "fix.dualDstCtrl = 2", "rule 4.*multiple of 32"),
     "halves with ReLU": (True, "Fixpipe<", "fix.reluEn = true; Fixpipe<", "rule 4.*two destinations"),
     "a third way to halve": (True, "fix.dualDstCtrl = 1", "fix.dualDstCtrl = 3", "rule 4.*dualDstCtrl"),
     "a half that nobody is told of": (True, "CrossCoreSetFlag<4, PIPE_FIX>(16);", "", "rule 9.*deadlock"),
-    "a flag for nobody": (True, "CrossCoreSetFlag<4, PIPE_FIX>(16)", "CrossCoreSetFlag<4, PIPE_FIX>(12)", "rule 9.*id 12"),
+    "a flag for nobody": (
+        True,
+        "CrossCoreSetFlag<4, PIPE_FIX>(16)",
+        "CrossCoreSetFlag<4, PIPE_FIX>(12)",
+        "rule 9.*id 12",
+    ),
     "the other half's flag": (True, "PIPE_FIX>(16)", "PIPE_FIX>(0)", "rule 9"),
 }
 
@@ -813,7 +836,9 @@ def test_columns_that_fill_a_block_are_poison_in_ub() -> None:
     with pytest.raises(aicore.ModelViolation, match="rule 7"):
         run(text, "ub3510", launch_ub3510(), arch=3510)
     launch = launch_ub3510()
-    text = text.replace("Muls(ub, ub, 2.0f, 256);", "for (int row = 0; row < 16; ++row) Muls(ub[row * 16], ub[row * 16], 2.0f, 12);")
+    text = text.replace(
+        "Muls(ub, ub, 2.0f, 256);", "for (int row = 0; row < 16; ++row) Muls(ub[row * 16], ub[row * 16], 2.0f, 12);"
+    )
     text = text.replace("DataCopy(zGm, ub, 256);", "DataCopyPad(zGm, ub, DataCopyExtParams{16, 48, 0, 16, 0});")
     expected = np.asarray(launch.expected[2]).copy()
     expected[:, 12:] = 0

@@ -63,9 +63,7 @@ class Widening:
 class Forms:
     """Forms by node name, made when first asked for."""
 
-    def __init__(
-        self, graph: Graph, hosted: frozenset[str] = frozenset(), widening: Widening | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, hosted: frozenset[str] = frozenset(), widening: Widening | None = None) -> None:
         """`hosted`: nodes that code generation had no way to compute, by name. `widening`: casts that the unit of
         contractions does itself."""
         self.graph = graph

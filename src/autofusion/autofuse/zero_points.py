@@ -3,8 +3,8 @@
     [a:int32[m,k]] = sub [cast x, z]       z: one number, or one a row
     [y:int32[m,n]] = matmul [a, b]     →   matmul [cast x, b] - z * matmul [ones, b]
 
-With zero points on both sides (x - z)(w - v) = xw - z·1w - x1·v + k·z·v, where the sums along the depth are products with
-ones. All of it wraps at 32 bits as the product does, so it is exact. Bytes without a sign are moved by 128 first, and
+With zero points on both sides (x - z)(w - v) = xw - z·1w - x1·v + k·z·v, where the sums along the depth are products
+with ones. All of it wraps at 32 bits as the product does, so it is exact. Bytes without a sign are moved by 128 first, and
 their zero point with them.
 """
 
@@ -34,7 +34,7 @@ class _Side:
 
 
 def multiply_out(graph: Graph, target: Target) -> Graph:
-    """The graph with products of bytes that the target's matrix unit computes; the same where there is nothing to do."""
+    """The graph with products of bytes for the target's matrix unit; the same where there is nothing to do."""
     unit = target.unit_for(Kind.CONTRACT)
     if unit is None or DType.INT8 not in unit.widens or not any(n.kind is Kind.CONTRACT for n in graph.nodes):
         return graph

@@ -161,9 +161,9 @@ class _Builder:
         return None
 
     def _is_exact(self, statement: Contract, scale: float, leaves: DType, biased: bool) -> bool:
-        """Whether an integer result that is multiplied by a number on its way out is what the graph asks for: the number
-        has no more digits than the path keeps, and no result is beyond the range of float16, where the path stops at the
-        greatest finite number."""
+        """Whether an integer result that is multiplied by a number on its way out is what the graph asks for: the
+        number has no more digits than the path keeps, and no result is beyond the range of float16, where the path
+        stops at the greatest finite number."""
         if leaves is not DType.FLOAT16 or math.frexp(scale)[0] * 2**SCALE_DIGITS % 1 or scale < 2.0**-126:
             return False
         width = self.params[statement.left.name].dtype.size if statement.left.name in self.params else 4

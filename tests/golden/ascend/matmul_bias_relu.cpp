@@ -9,12 +9,12 @@ __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-// How the rows of an operand lie: as the product reads them; so, and a single row stays a row; along the other
-// axis, to be turned on the way to L0.
+// How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
+// along the other axis, to be turned on the way to L0.
 enum class FractalForm { Plain, Single, Turned };
 
-// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares: of 32-bit
-// elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares:
+// of 32-bit elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
 template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
@@ -81,8 +81,9 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
     }
 }
 
-// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way from L1 to
-// L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of the next.
+// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way
+// from L1 to L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of
+// the next.
 template <typename T>
 __aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
                                  int64_t gap, int64_t halves) {

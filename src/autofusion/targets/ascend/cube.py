@@ -276,7 +276,9 @@ class Cube:
         if self.operands[left].first in self.turned and not rows.isdigit():
             rows = f"Greatest({rows}, 2)"  # one row would be read as a vector
         if isinstance(start, Access):
-            self.w.line(f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, {name}Fresh);")
+            self.w.line(
+                f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, {name}Fresh);"
+            )
         else:
             self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, {name}Fresh);")
         self.w.line(f"{name}Fresh = false;")

@@ -38,8 +38,8 @@ class Kernel:
 
 @dataclass
 class Budget:
-    """The unified buffer: bytes of the queues' tiles by (queue, level), of the work area, and of the slots that the cube
-    writes into."""
+    """The unified buffer: bytes of the queues' tiles by (queue, level), of the work area, and of the slots that the
+    cube writes into."""
 
     tiles: dict[tuple[str, int], int] = field(default_factory=dict)
     work: int = 0

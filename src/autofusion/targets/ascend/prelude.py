@@ -198,11 +198,11 @@ __aicore__ inline T Truncated(float value) {
     }
     return value <= static_cast<float>(least) ? least : static_cast<T>(value);
 }""",
-    "FractalForm": """// How the rows of an operand lie: as the product reads them; so, and a single row stays a row; along the other
-// axis, to be turned on the way to L0.
+    "FractalForm": """// How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
+// along the other axis, to be turned on the way to L0.
 enum class FractalForm { Plain, Single, Turned };""",
-    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares: of 32-bit
-// elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+    "Fractals": """// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares:
+// of 32-bit elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
 template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
@@ -266,8 +266,9 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
         FractalRun(to[row * depth * elements], from[row * elements], depth, rows, false);
     }
 }""",
-    "SquareRun": """// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way from L1 to
-// L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of the next.
+    "SquareRun": """// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way
+// from L1 to L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of
+// the next.
 template <typename T>
 __aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
                                  int64_t gap, int64_t halves) {
@@ -279,8 +280,8 @@ __aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>&
     run.dstFracGap = static_cast<uint16_t>(halves);
     LoadDataWithTranspose(to, from, run);
 }""",
-    "ByteColumns": """// Bytes of k x n to fractals column by column. A square has two fractals along n. Where the last is one too
-// many, it lands where the next step begins, which then writes over it.
+    "ByteColumns": """// Bytes of k x n to fractals column by column. A square has two fractals along n. Where the last
+// is one too many, it lands where the next step begins, which then writes over it.
 template <typename T>
 __aicore__ inline void ByteColumns(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n, int64_t k) {
     const int64_t columns = (n + 15) / 16, depth = (k + 31) / 32;
@@ -500,9 +501,9 @@ struct Ring {
         Read();
     }
 };""",
-    "DirectRing": """// Tiles from the cube into the unified buffer of one of its two vector cores, each of which has slots of its
-// own: one is read while the next is written. The vector core gives both away when nothing of what it did before
-// uses their bytes any more. Flags of the second vector core are 16 further on the cube's side.
+    "DirectRing": """// Tiles from the cube into the unified buffer of one of its two vector cores, each of which has
+// slots of its own: one is read while the next is written. The vector core gives both away when nothing of what it
+// did before uses their bytes any more. Flags of the second vector core are 16 further on the cube's side.
 template <typename T, int Ready, int Free>
 struct DirectRing {
     static constexpr int64_t DEPTH = 2, SECOND = 16;
