@@ -4,8 +4,8 @@
     [y:int32[m,n]] = matmul [a, b]     →   matmul [cast x, b] - z * matmul [ones, b]
 
 With zero points on both sides (x - z)(w - v) = xw - z·1w - x1·v + k·z·v, where the sums along the depth are products
-with ones. All of it wraps at 32 bits as the product does, so it is exact. Bytes without a sign are moved by 128 first, and
-their zero point with them.
+with ones. All of it wraps at 32 bits as the product does, so it is exact. Bytes without a sign are moved by 128 first,
+and their zero point with them.
 """
 
 from __future__ import annotations
