@@ -280,3 +280,33 @@ def test_factors_on_the_way_out(chip: str) -> None:
     for name, (graph, direct) in FACTORS.items():
         (source,) = sources(compiled(graph, chip))
         assert ("DrainScaled(p" in source.text, "KERNEL_TYPE_AIC_ONLY" in source.text) == (direct, direct), name
+
+
+# -- as models have them ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("weights", [np.int8, np.uint8])
+def test_matmul_integer_of_onnx(weights: type) -> None:
+    """Activations of uint8 with a zero point at run time; weights that are constants, with a zero point of their own."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    from autofusion.frontends.onnx import from_model
+
+    rng = np.random.default_rng(2)
+    limit = np.iinfo(weights)
+    w = rng.integers(limit.min + 1, limit.max, (40, 24)).astype(weights)
+    zero = np.array(0 if weights is np.int8 else 128, weights)
+    node = helper.make_node("MatMulInteger", ["x", "w", "x0", "w0"], ["y"])
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.UINT8, shape) for name, shape in (("x", [17, 40]), ("x0", []))
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.INT32, [17, 24])
+    constants = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(zero, "w0")]
+    made = helper.make_graph([node], "quantised", inputs, [result], constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    graph = from_model(model)
+    x, x0 = rng.integers(0, 256, (17, 40)).astype(np.uint8), np.array(131, np.uint8)
+    run = compiled(graph)
+    wanted = (x.astype(np.int32) - 131) @ (w.astype(np.int32) - zero.astype(np.int32))
+    assert not fallbacks(run)
+    assert_bits(run.run([x, x0])[0], wanted)
