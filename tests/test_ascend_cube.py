@@ -285,7 +285,7 @@ def test_factors_on_the_way_out(chip: str) -> None:
 # -- as models have them ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weights", [np.int8, np.uint8])
 def test_matmul_integer_of_onnx(weights: type) -> None:
-    """Activations of uint8 with a zero point at run time; weights that are constants, with a zero point of their own."""
+    """Activations of uint8 with a zero point at run time; weights that are constants, with one of their own."""
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper, numpy_helper
 

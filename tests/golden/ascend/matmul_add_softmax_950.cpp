@@ -232,8 +232,8 @@ __aicore__ inline void Multiply(const LocalTensor<A>& to, const LocalTensor<T>& 
 }
 
 // Tiles from the cube into the unified buffer of one of its two vector cores, each of which has
-// slots of its own: one is read while the next is written. The vector core gives both away when nothing of what it
-// did before uses their bytes any more. Flags of the second vector core are 16 further on the cube's side.
+// slots of its own: one is read while the next is written. The vector core gives both away when it opens the kernel:
+// TPipe::Reset has completed what used their bytes. Flags of the second vector core are 16 further on the cube's side.
 template <typename T, int Ready, int Free>
 struct DirectRing {
     static constexpr int64_t DEPTH = 2, SECOND = 16;
@@ -245,7 +245,6 @@ struct DirectRing {
         size = elements;
         if ASCEND_IS_AIV {
             scalarDone = pipe.FetchEventID(HardEvent::S_V);
-            PipeBarrier<PIPE_ALL>();
             for (int64_t slot = 0; slot < DEPTH; ++slot) {
                 CrossCoreSetFlag<4, PIPE_V>(Free);
             }

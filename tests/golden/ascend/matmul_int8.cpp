@@ -186,7 +186,7 @@ struct Tiling {
 class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
-        pipe.InitBuffer(result, 2, 4096);
+        pipe.InitBuffer(result, 2, 3072);
         pipe.InitBuffer(left1, 2, 8192);
         pipe.InitBuffer(left2, 2, 8192);
         pipe.InitBuffer(right1, 2, 32768);
@@ -216,23 +216,23 @@ public:
                     left2.EnQue(b2);
                     left1.FreeTensor(b1);
                     LocalTensor<int8_t> b3 = right1.AllocTensor<int8_t>();
-                    Fractals<FractalForm::Turned>(b3, p1[i1_o + i2_o * 50], i2_n, 50, 50);
+                    Fractals<FractalForm::Turned>(b3, p1[i1_o + i2_o * 40], i2_n, 40, 40);
                     right1.EnQue(b3);
                     b3 = right1.DeQue<int8_t>();
                     LocalTensor<int8_t> b4 = right2.AllocTensor<int8_t>();
-                    RightTurnedBytes(b4, b3, 50, i2_n);
+                    RightTurnedBytes(b4, b3, 40, i2_n);
                     right2.EnQue(b4);
                     right1.FreeTensor(b3);
                     b2 = left2.DeQue<int8_t>();
                     b4 = right2.DeQue<int8_t>();
-                    Multiply(b0, b2, b4, i0_n, 50, i2_n, b0Fresh);
+                    Multiply(b0, b2, b4, i0_n, 40, i2_n, b0Fresh);
                     b0Fresh = false;
                     left2.FreeTensor(b2);
                     right2.FreeTensor(b4);
                 }
                 result.EnQue(b0);
                 b0 = result.DeQue<int32_t>();
-                DrainScaled(p2[i0_o * 50 + i1_o], b0, i0_n, 50, 50, false, 0x39800000);  // 0.000244140625
+                DrainScaled(p2[i0_o * 40 + i1_o], b0, i0_n, 40, 40, false, 0x39800000);  // 0.000244140625
                 result.FreeTensor(b0);
             }
         }
@@ -245,8 +245,8 @@ private:
     TQue<TPosition::B1, 1> right1;
     TQue<TPosition::B2, 1> right2;
     GlobalTensor<int8_t> p0;  // x [33, 2000]
-    GlobalTensor<int8_t> p1;  // w [2000, 50]
-    GlobalTensor<half> p2;  // t_5 [33, 50]
+    GlobalTensor<int8_t> p1;  // w [2000, 40]
+    GlobalTensor<half> p2;  // t_5 [33, 40]
 };
 
 extern "C" __global__ __aicore__ void matmul_int8_launch(GM_ADDR xGm, GM_ADDR wGm, GM_ADDR t_5Gm, Tiling tiling) {
