@@ -208,7 +208,6 @@ IMPLIED: dict[str, dict[str, str]] = {
     "layer_norm_float16": {"load0.EnQue": "load1.EnQue"},
     "sum_of_everything": {"load0.EnQue": AUTOMATIC},
     "gather_bfloat16": {"load0.EnQue": AUTOMATIC},
-    "int32_where": {"store1.EnQue": AUTOMATIC},
     "matmul_bias_relu": {"bias2.EnQue": "right2.EnQue", "left2.EnQue": "right2.EnQue"},
     "matmul_float16_950": {"left2.EnQue": "right2.EnQue"},
     "matmul_add_softmax": {"left2.EnQue": "right2.EnQue"},

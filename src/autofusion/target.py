@@ -194,6 +194,7 @@ _ASCEND_COMPUTES = (
     "add", "sub", "mul", "div", "neg", "abs", "copy", "cast", "where", "maximum", "minimum", "eq", "ne", "lt",
     "le", "gt", "ge", "copysign", "sqrt", "rsqrt", "floor", "ceil", "trunc", "round", "exp", "exp2", "expm1",
     "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sinh", "cosh", "asin", "acos", "atan", "atan2",
+    "sin", "cos", "tan", "pow", "fmod", "erfc", "cbrt", "lgamma",
     "int_floor_divide", "int_remainder", "logical_and", "logical_or", "logical_xor", "logical_not",
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right",
 )

@@ -75,6 +75,17 @@ __aicore__ inline void Spread(const LocalTensor<float>& to, const LocalTensor<fl
         Or(goal[repeats * 128], bits, bits, static_cast<uint64_t>(rest * 2), 1, {1, 0, 0, 8, 0, 0});
     }
 }""",
+    "AnyOf": """// Whether one of the first n bits is set.
+__aicore__ inline bool AnyOf(const LocalTensor<uint8_t>& mask, int32_t n) {
+    const LocalTensor<uint64_t> words = mask.ReinterpretCast<uint64_t>();
+    for (int32_t first = 0; first < n; first += 64) {
+        const uint64_t word = words.GetValue(first / 64);
+        if ((n - first < 64 ? word << (64 - (n - first)) : word) != 0) {
+            return true;
+        }
+    }
+    return false;
+}""",
     "GreatestNumber": """// NaN if either is.
 __aicore__ inline float GreatestNumber(float a, float b) { return a != a ? a : b != b ? b : a > b ? a : b; }""",
     "LeastNumber": """__aicore__ inline float LeastNumber(float a, float b) {
