@@ -11,10 +11,11 @@ from autofusion import text
 from autofusion.dims import Dim, substitute
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
+from autofusion.target import GM
 from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, rounded_dim, steps_of
-from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
+from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded, slot_elements
 from autofusion.targets.ascend.rows import BLOCKS, FOLDED
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
@@ -38,10 +39,12 @@ class Kernel:
 
 @dataclass
 class Budget:
-    """The unified buffer: bytes of the queues' tiles by (queue, level), and of the work area."""
+    """The unified buffer: bytes of the queues' tiles by (queue, level), of the work area, and of the slots that the
+    cube writes into."""
 
     tiles: dict[tuple[str, int], int] = field(default_factory=dict)
     work: int = 0
+    slots: int = 0
 
     def add(self, found: Layout) -> None:
         for block in found.blocks.values():
@@ -54,7 +57,7 @@ class Budget:
     def bytes(self, needs: Needs, depth: int, chunk: int = CHUNK) -> int:
         """In all; tiles inside loops have `depth` buffers, temporaries `chunk` elements."""
         tiles = sum(size * (depth if level else 1) for (_, level), size in self.tiles.items())
-        return tiles + self.work + scratch(needs, chunk).size
+        return tiles + self.work + self.slots + scratch(needs, chunk).size
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class _Class:
         outside = frozenset(tensor.name for tensor in self.tensors)
         loaded = {name for block in self.layout.blocks.values() for name in block.loads}
         stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
+        stored |= {take.buffer for take in self._takes() if self.program.space_of(take.ring) != GM}
         self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
         tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols), outside)
         self.vector = Vector(self.w, self.layout.places, self.needs, self.checks, tiles)
@@ -128,8 +132,13 @@ class _Class:
             if tensor.dtype not in ELEMENTS:
                 raise TargetError(f"{tensor.name}: {tensor.dtype} is no type of this target")
         self.units = {b.unit for step in self.program.steps for b in step.bodies}
-        self.rings = [ring for step in self.program.steps for ring in step.rings]
-        self.budget = Budget()
+        rings = [ring for step in self.program.steps for ring in step.rings]
+        self.rings = [ring for ring in rings if ring.space == GM]
+        self.direct = [ring for ring in rings if ring.space != GM]
+        self.budget = Budget(slots=sum(slot_bytes(ring) for ring in self.direct))
+
+    def _takes(self) -> list[Take]:
+        return [node for node in text.walk(self.program) if isinstance(node, Take)]
 
     def run(self) -> Written:
         self.w.depth = 1
@@ -176,6 +185,7 @@ class _Class:
             f"__aicore__ inline void Init(TPipe& pipe{parameters}{rings}, const Tiling& tiling{checked})"
         ):
             mixed = len(self.units) > 1
+            self._open_slots()
             for unit in (VECTOR, CUBE):
                 if unit in self.units and mixed:
                     with self.w.block(only_on(unit)):
@@ -183,7 +193,7 @@ class _Class:
                 elif unit in self.units:
                     self._open(unit, whole)
             for ring in self.rings:
-                self.w.line(f"{ring.name}.Init({ring.name}Address, {ring_elements(ring)});")
+                self.w.line(f"{ring.name}.Init({ring.name}Address, {slot_elements(ring)});")
             for tensor in self.tensors:
                 kind = ELEMENTS[tensor.dtype]
                 self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
@@ -192,6 +202,16 @@ class _Class:
             if self.checks:
                 self.w.line("failures = &all;")
                 self.w.line("firstCheck = check;")
+
+    def _open_slots(self) -> None:
+        """First of all, so that they lie at the same addresses for the cube, which writes them."""
+        if not self.direct:
+            return
+        self.w.line(f"pipe.InitBuffer(slots, {self.budget.slots});")
+        offset = 0
+        for ring in self.direct:
+            self.w.line(f"{ring.name}.Init(pipe, slots.Get<uint8_t>()[{offset}], {slot_elements(ring)});")
+            offset += slot_bytes(ring)
 
     def _open(self, unit: str, whole: bool) -> None:
         """The unit's memories."""
@@ -222,8 +242,11 @@ class _Class:
         if self.area and VECTOR in self.units:
             self.w.line("TBuf<TPosition::VECCALC> area;")
             self.w.line("LocalTensor<uint8_t> work;")
-        for number, ring in enumerate(self.rings):
-            self.w.line(f"Ring<{2 * number}, {2 * number + 1}> {ring.name};")
+        if self.direct:
+            self.w.line("TBuf<TPosition::VECIN> slots;")
+        for number, ring in enumerate((*self.rings, *self.direct)):
+            kind = "Ring" if ring.space == GM else "DirectRing"
+            self.w.line(f"{kind}<{ELEMENTS[ring.dtype]}, {2 * number}, {2 * number + 1}> {ring.name};")
         for tensor in self.tensors:
             note = self.kernel.names.get(tensor.name, "")
             shape = ", ".join(map(str, tensor.shape))
@@ -262,7 +285,7 @@ class _Class:
     def _step(self, number: int, step: Step) -> None:
         by_unit = {body.unit: body.body[0] for body in step.bodies}
         if CUBE in by_unit:
-            self._cube_step(number, by_unit[CUBE], [ring.name for ring in step.rings])
+            self._cube_step(number, by_unit[CUBE], step.rings)
         if len(by_unit) > 1:
             self.w.line("")
             self._taking_step(number, by_unit[VECTOR])
@@ -280,14 +303,19 @@ class _Class:
         if self.checks:
             self.w.line("failures->Report(At<int64_t>(work, SLOT));")
 
-    def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[str]) -> None:
+    def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[Ring]) -> None:
         cube = Cube(self.w, self.program, self.layout.places, parallel)
         name = f"Products{number}" if rings else f"Step{number}"
-        with self.w.block(f"__aicore__ inline void {name}(int64_t first, int64_t last)"):
-            with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
+        var, direct = parallel.var, any(ring.space != GM for ring in rings)
+        with self.w.block(
+            f"__aicore__ inline void {name}(int64_t first, int64_t last{', int64_t unit' if direct else ''})"
+        ):
+            with self.w.block(f"for (int64_t {var} = first; {var} < last; ++{var})"):
+                if direct:
+                    self.w.line(f"const int64_t turn = ({var} - first) / unit % 2;")
                 cube.body(parallel.body)
             for ring in rings:
-                self.w.line(f"{ring}.Close();")
+                self.w.line(f"{ring.name}.Close();")
         self.cube.merge(cube.budget)
 
     def _taking_step(self, number: int, parallel: Parallel) -> None:
@@ -306,7 +334,7 @@ class _Class:
     def _skipped(self, body: Sequence[Any]) -> None:
         """Only the tiles that are for the other core."""
         needed = any(isinstance(node, Take) for line in body for node in text.walk(line))
-        for line in body if needed else ():
+        for line in body if needed and self.rings else ():
             if isinstance(line, Let):
                 self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
             elif isinstance(line, Take):
@@ -343,8 +371,12 @@ class _Class:
                 rest.append(line)
         loads = [s for s in rest if self._is_load(s)]
         stores = [s for s in rest if self._is_store(s)]
+        taken = [s for s in rest if isinstance(s, Take) and s not in loads]
         if loads:
             self._copy_in(block, loads, rest)
+        for line in taken:
+            kind = ELEMENTS[self.layout.places[line.buffer].dtype]
+            self.w.line(f"const LocalTensor<{kind}> {line.buffer} = {line.ring}.ToRead();")
         if stores:
             self._open_store(block)
         for line in rest:
@@ -355,9 +387,11 @@ class _Class:
             elif isinstance(line, Guard):
                 with self.w.block(f"if ({cxx(line.smaller)} <= {cxx(line.larger)})"):
                     self._body(line.body)
-            elif line not in loads and line not in stores:
+            elif line not in loads and line not in stores and line not in taken:
                 self._note(line)
                 self.vector.statement(line)
+        for line in taken:
+            self.w.line(f"{line.ring}.Read();")
         if stores:
             self._copy_out(block, stores)
         if loads:
@@ -369,9 +403,9 @@ class _Class:
             self.w.line(f"// {note}")
 
     def _is_load(self, line: Any) -> bool:
-        return isinstance(line, Take) or (
-            isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
-        )
+        if isinstance(line, Take):
+            return self.program.space_of(line.ring) == GM
+        return isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
 
     def _is_store(self, line: Any) -> bool:
         return isinstance(line, Copy) and self._in_gm(line.target.name)
@@ -478,12 +512,9 @@ class _Class:
                 self.w.line(f"Store({b}, {a}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
 
 
-def ring_elements(ring: Ring) -> int:
-    """Elements of a slot; slots share no cache line."""
-    total = 1
-    for extent in ring.shape:
-        total *= int(str(extent))
-    return rounded(total * 4, PARTIAL) // 4
+def slot_bytes(ring: Ring) -> int:
+    """Of all slots of a ring."""
+    return ring.depth * slot_elements(ring) * 4
 
 
 def only_on(unit: str) -> str:

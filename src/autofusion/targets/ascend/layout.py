@@ -20,7 +20,7 @@ from autofusion.placement import Span, first_fit
 from autofusion.target import GM
 from autofusion.targets.ascend.dimension import coefficient_of
 from autofusion.tile import memory
-from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Take, statements
+from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Ring, Take, statements
 
 BLOCK = 32  # bytes: what every start is aligned to
 STEP = 1 << 24  # positions of one step come before those of the next
@@ -72,6 +72,19 @@ class Layout:
     blocks: dict[int, Block]
     work: dict[str, int]
     work_bytes: int
+
+
+def slot_pitch(shape: Sequence[Dim]) -> int:
+    """Elements from row to row of a tile that the cube writes into the unified buffer: of 4 bytes, in whole blocks."""
+    return rounded(int(str(shape[-1])) if shape else 1, BLOCK // 4)
+
+
+def slot_elements(ring: Ring) -> int:
+    """Elements of a slot; slots share no cache line."""
+    total = slot_pitch(ring.shape) if ring.space != GM else int(str(ring.shape[-1])) if ring.shape else 1
+    for extent in ring.shape[:-1]:
+        total *= int(str(extent))
+    return rounded(total * 4, PARTIAL) // 4
 
 
 def rounded(size: int, to: int = BLOCK) -> int:
@@ -162,9 +175,12 @@ class _Layout:
                 block.loads[name] = block.load_bytes
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)
+            elif isinstance(line, Take) and self.program.space_of(line.ring) != GM:
+                self.places[line.buffer] = self._slot(line.buffer)
+                self.moved.add(line.buffer)
             elif isinstance(line, Take):
                 name = line.buffer
-                self.places[name] = self._value(name, self.onchip[name].dtype, self._extents(name))
+                self.places[name] = self._slot(name)
                 block.loads[name] = block.load_bytes
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)
@@ -181,6 +197,15 @@ class _Layout:
                     self.moved.add(name)
                 block.stores[name] = block.store_bytes
                 block.store_bytes += rounded(place.elements * place.dtype.size)
+
+    def _slot(self, name: str) -> Place:
+        """A tile of the cube's: of a row with one element only that is there, not the block that it would fill."""
+        made = self._value(name, self.onchip[name].dtype, self._extents(name))
+        if not made.spread:
+            return made
+        pitch = slot_pitch(self.onchip[name].shape)
+        strides = (*(s // made.lanes * pitch for s in made.strides[:-1]), 1)
+        return Place(name, made.dtype, strides if made.strides else (), made.elements)
 
     def _loads(self, line: Copy) -> bool:
         return isinstance(line.source, Access) and self._in_gm(line.source.name) and not self._in_gm(line.target.name)

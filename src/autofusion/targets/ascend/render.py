@@ -17,10 +17,10 @@ from autofusion.target import GM, Target
 from autofusion.targets.ascend import kernel as classes
 from autofusion.targets.ascend import prelude
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
-from autofusion.targets.ascend.kernel import CUBE, VECTOR, only_on, ring_elements
+from autofusion.targets.ascend.kernel import CUBE, VECTOR, only_on
 from autofusion.targets.ascend.kernel import Kernel as Kernel
 from autofusion.targets.ascend.kernel import onchip_bytes as onchip_bytes
-from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded
+from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded, slot_elements
 from autofusion.targets.ascend.vector import Writer
 from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks
 
@@ -133,13 +133,15 @@ def _ring_call(
         w.line(f"const Share share({chunks}, {group}, block, blocks);")
         w.line(f"{made.name} kernel;")
         given = "".join(f", {address[n]}" for n in call.arguments)
-        for ring in (ring for each in made.program.steps for ring in each.rings):
-            per = 2 * ring_elements(ring) * 4
+        all_rings = [ring for each in made.program.steps for ring in each.rings]
+        for ring in (ring for ring in all_rings if ring.space == GM):
+            per = 2 * slot_elements(ring) * 4
             given += f", workspace + {cxx(rings[call.kernel, ring.name])} + block * {per}"
         check = f", failures, {call.check}" if checks(made.program) else ""
         w.line(f"kernel.Init(pipe{given}, tiling{check});")
         with w.block(only_on(CUBE)):
-            w.line(f"kernel.Products{call.step}(share.first, share.last);")
+            direct = any(ring.space != GM for ring in all_rings)  # the cube then has to know whose turn it is
+            w.line(f"kernel.Products{call.step}(share.first, share.last{f', {group}' if direct else ''});")
         with w.block(only_on(VECTOR)):
             w.line(f"kernel.Step{call.step}(share.first, share.last, {group}, GetSubBlockIdx());")
 
@@ -172,10 +174,10 @@ def _entry(
         for call in phase.body:
             program = kernels[call.kernel].program
             found = layout(program)
-            for ring in (ring for each in program.steps for ring in each.rings):
+            for ring in (ring for each in program.steps for ring in each.rings if ring.space == GM):
                 if (call.kernel, ring.name) not in rings:
                     rings[call.kernel, ring.name] = size
-                    size = size + 2 * ring_elements(ring) * 4 * target.cores
+                    size = size + 2 * slot_elements(ring) * 4 * target.cores
             for storage, buffer in zip(call.arguments[len(program.params) :], program.workspace, strict=True):
                 if storage not in places:
                     place = found.places[buffer.name]
