@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from autofusion import config, dims, text
-from autofusion.autofuse import improve, partition
+from autofusion.autofuse import improve, partition, widening, zero_points
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup, Partition
 from autofusion.dims import Dim
@@ -151,6 +151,11 @@ def lower_graph(
     return _Compiler(graph, target, options or Options(), progress).run(generate=False)
 
 
+def forms_of(graph: Graph, target: Target, options: Options) -> Forms:
+    """The index forms of a graph's nodes, as the target and the options have them."""
+    return Forms(graph, options.hosted, widening.find(graph, target, options.hosted))
+
+
 class _Compiler:
     """One compile: what its stages share."""
 
@@ -169,9 +174,10 @@ class _Compiler:
             self.dump.write("source", str(self.source))
         _check_world(self.source)
         with self.clock.stage("passes"):
-            graph = passes.run(self.source)
+            graph = zero_points.multiply_out(passes.run(self.source), self.target)
+            graph = widening.narrow_constants(graph, self.target)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
-        self.graph, self.forms = graph, Forms(graph, self.options.hosted)
+        self.graph, self.forms = graph, forms_of(graph, self.target, self.options)
         self.symbols = tuple(canonical_symbols(graph).values())
         with self.clock.stage("autofuse"):
             groups = partition_graph(graph, self.target, self.options.fuse, self.forms)

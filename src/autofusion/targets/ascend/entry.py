@@ -18,8 +18,8 @@ from autofusion.target import GM, Target
 from autofusion.targets.ascend import early, waits
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, identifier, steps_of
 from autofusion.targets.ascend.early import Early
-from autofusion.targets.ascend.kernel import CUBE, VECTOR, Kernel, only_on, ring_elements
-from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded
+from autofusion.targets.ascend.kernel import CUBE, VECTOR, Kernel, only_on
+from autofusion.targets.ascend.layout import PARTIAL, Layout, layout, rounded, slot_elements
 from autofusion.targets.ascend.vector import Writer
 from autofusion.targets.ascend.waits import EVERYWHERE, Flags, Wait
 from autofusion.tile.ir import Guard, Let, Loop, Program, Ring, Step, checks
@@ -132,6 +132,10 @@ class Entry:
     def _rings(self, call: Call) -> list[Ring]:
         return [ring for step in self.kernels[call.kernel].program.steps for ring in step.rings]
 
+    def _shared(self, call: Call) -> list[Ring]:
+        """The rings in global memory; others lie in a vector core's own."""
+        return [ring for ring in self._rings(call) if ring.space == GM]
+
     @cached_property
     def together(self) -> dict[tuple[str, int], int]:
         """By kernel and step: how many chunks no two cores may share."""
@@ -148,10 +152,10 @@ class Entry:
         for call in self._calls():
             program = self.kernels[call.kernel].program
             found = layout(program)
-            for ring in self._rings(call):
+            for ring in self._shared(call):
                 if (call.kernel, ring.name) not in self.rings:
                     self.rings[call.kernel, ring.name] = size
-                    size = size + 2 * ring_elements(ring) * 4 * self.target.cores
+                    size = size + 2 * slot_elements(ring) * 4 * self.target.cores
             for storage, buffer in zip(call.arguments[len(program.params) :], program.workspace, strict=True):
                 if storage not in self.places:
                     place = found.places[buffer.name]
@@ -276,9 +280,10 @@ class Entry:
                     self._unit_lines(each, self._ahead(call, each, arguments))
                 w.line("SyncAll<false>();")
                 wait = Wait()
-            for each, arguments, name in ((CUBE, given, "Products"), (VECTOR, taken, "Step")):
+            made = given if all(ring.space == GM for ring in step.rings) else f"{given}, {group}"  # whose turn it is
+            for each, arguments, name in ((CUBE, made, "Products"), (VECTOR, taken, "Step")):
                 with w.block(only_on(each)):
-                    early = self._ahead(call, each, arguments) if wait.edges else []
+                    early = self._ahead(call, each, given if each == CUBE else arguments) if wait.edges else []
                     for text in (*early, *self._passing(each, wait), f"kernel.{name}{call.step}({arguments});"):
                         w.line(text)
 
@@ -322,8 +327,8 @@ class Entry:
         """The kernel with its tensors; a ring of a block has its own place."""
         kernel = self.kernels[call.kernel]
         given = "".join(f", {self._address(n)}" for n in call.arguments)
-        for ring in self._rings(call):
-            per = 2 * ring_elements(ring) * 4
+        for ring in self._shared(call):
+            per = 2 * slot_elements(ring) * 4
             given += f", workspace + {cxx(self.rings[call.kernel, ring.name])} + block * {per}"
         check = f", failures, {call.check}" if checks(kernel.program) else ""
         self.w.line(f"{kernel.name} kernel;")

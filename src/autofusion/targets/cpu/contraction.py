@@ -18,7 +18,7 @@ from autofusion.kernel.ir import Axis, Contract
 from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
-from autofusion.targets.cpu.emit import Emitter, V, vector
+from autofusion.targets.cpu.emit import Emitter
 from autofusion.targets.cpu.lanes import (
     MEMORY,
     REGISTER,
@@ -28,6 +28,7 @@ from autofusion.targets.cpu.lanes import (
     store_contiguous,
 )
 from autofusion.targets.cpu.primitives import convert
+from autofusion.targets.vecmath.values import V, vector
 
 if TYPE_CHECKING:
     from autofusion.targets.cpu.loops import Memory, Ref

@@ -370,7 +370,7 @@ inline void run_cores() {
                 if (!c->done) {
                     if (who.size() < 600)
                         who += (who.empty() ? "" : "; ") + core_name(*c) + " waits in line " + std::to_string(c->wait_line) +
-                               (c->wait_flag > 10 ? " at SyncAll" : " for cross-core flag " + std::to_string(c->wait_flag));
+                               (c->wait_flag == 14 || c->wait_flag == 15 ? " at SyncAll" : " for cross-core flag " + std::to_string(c->wait_flag));
                     line = c->wait_line;
                 }
             machine->core = nullptr;

@@ -102,7 +102,7 @@ struct GmBuffer {
 };
 
 struct Flag { bool set = false, owned = false, fetched = false; Clock clock; int line = 0; };
-constexpr int kEventIds = 8, kEvents = int(AscendC::HardEvent::MAX), kCrossFlags = 16;
+constexpr int kEventIds = 8, kEvents = int(AscendC::HardEvent::MAX), kCrossFlags = 32;
 
 enum class CoreKind : uint8_t { AIV, AIC };
 enum class Wait : uint8_t { None, Cross, SyncAll };
