@@ -226,14 +226,15 @@ FOLLOWED = (
 @pytest.mark.parametrize("chip", CHIPS)
 def test_results_reach_the_vector_cores(chip: str, kind: str) -> None:
     """Through a ring in global memory on 910B; on 950 straight into the unified buffer, and global memory has no byte
-    of them."""
+    of them. Rows of 1000 that fold are better a group of their own."""
     graphs = [followed(*size, kind) for size in FOLLOWED]
-    for (batch, m, _, n), report in zip(
-        FOLLOWED, check_all(graphs, chip, lambda a, b: assert_close(a, b, 512)), strict=True
-    ):
+    reports = check_all(graphs, chip, lambda a, b: assert_close(a, b, 512))
+    for (batch, m, _, n), graph, report in zip(FOLLOWED, graphs, reports, strict=True):
+        fused = len(api.lower_graph(graph, chip).partition.groups) == 1
+        assert fused or (kind, n) == ("softmax", 1000)
         least = int(np.prod([*batch, m, n])) * 4
         moved = {way: size for way, size in report.moved.items() if way.startswith("L0C")}
-        assert list(moved) == ["L0C->GM" if chip == B910 else "L0C->UB"] and moved.popitem()[1] >= least
+        assert list(moved) == ["L0C->UB" if chip != B910 and fused else "L0C->GM"] and moved.popitem()[1] >= least
 
 
 def test_the_order_of_the_cores_does_not_matter() -> None:
