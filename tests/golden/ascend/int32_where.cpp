@@ -3,8 +3,6 @@
 using namespace AscendC;
 
 
-constexpr int64_t CHUNK = 1024;  // elements of a temporary
-
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
@@ -75,9 +73,9 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 6656);
         pipe.InitBuffer(store1, 2, 3328);
-        pipe.InitBuffer(area, 17856);
+        pipe.InitBuffer(area, 48960);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 4464);  // whole vectors are read
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 12240);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t*>(p2Address));
@@ -88,9 +86,9 @@ public:
         const LocalTensor<int32_t> v1 = At<int32_t>(work, 832);  // t_1
         const LocalTensor<int32_t> v2 = At<int32_t>(work, 4160);  // t_2
         const LocalTensor<float> t0 = At<float>(work, 7488);
-        const LocalTensor<float> t1 = At<float>(work, 11584);
-        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 15680);
-        const LocalTensor<half> h0 = At<half>(work, 15808);
+        const LocalTensor<float> t1 = At<float>(work, 23872);
+        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 40256);
+        const LocalTensor<half> h0 = At<half>(work, 40768);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c; t < Least(7, c + 1); ++t) {
                 const int64_t i0_o = t * 832;
@@ -139,6 +137,7 @@ public:
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TBuf<TPosition::VECCALC> area;

@@ -23,16 +23,17 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Node
-from autofusion.kernel.ir import Access, Axis, Fold, Literal
+from autofusion.kernel.ir import Access, Axis, Fold, Literal, Scan
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.folds import FOLDS
 from autofusion.passes import pipeline as passes
 from autofusion.target import Target
 from autofusion.targets.ascend import scalar
-from autofusion.targets.ascend.cube import SUPPORTED
+from autofusion.targets.ascend.cube import PRODUCTS
 from autofusion.targets.ascend.elementwise import FLOATS, MASKS
 from autofusion.targets.ascend.integers import INTEGERS, NARROW, TILED
 from autofusion.targets.ascend.layout import Place
+from autofusion.targets.ascend.rows import folded, scan
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles
 from autofusion.targets.ascend.vector import Needs, Vector, Writer
 
@@ -193,9 +194,12 @@ def _node(graph: Graph, node: Node, target: Target) -> Way:
         sources = {each.name for each in graph.nodes if each.kind is Kind.SOURCE}
         return _elementwise(node.op, types, dtype, made=sources.issuperset(node.inputs))
     if node.kind is Kind.CONTRACT:
-        return Way.NATIVE if set(types) <= set(SUPPORTED) else Way.NOT
-    if node.kind in (Kind.GATHER, Kind.SCAN):
-        return Way.SCALAR  # a scan across the vector's axis goes by rows
+        return Way.NATIVE if {PRODUCTS.get(each) for each in types} == {dtype.compute} else Way.NOT
+    if node.kind is Kind.GATHER:
+        return Way.SCALAR  # the positions; rows that lie in one piece are a copy each
+    if node.kind is Kind.SCAN:
+        assert node.row.fold is not None
+        return _scan(node.row.fold, types[0], dtype)
     if node.kind is Kind.REDUCE or node.kind is Kind.WINDOW:
         assert node.row.fold is not None
         return _fold(node.row.fold, types[0], dtype, node.kind)
@@ -260,9 +264,24 @@ def _fold(name: str, source: DType, dtype: DType, kind: Kind) -> Way:
         tiled = _vector(places)._tiled_fold(line)
         return _elementwise(step, (dtype, source), dtype) if tiled else _by_element(step, (dtype, dtype), dtype)
     line = Fold(Access("y", (i, 0)), dtype, name, Access("x", (i, j)), (rows,), (columns,))
-    places = {"x": Place("x", source, (COLUMNS, 1), ROWS * COLUMNS), "y": Place("y", dtype, (ROWS, 1), ROWS, True)}
-    whole = _vector(places)._whole_rows(line)
+    places = {"x": _table("x", source), "y": Place("y", dtype, (ROWS, 1), ROWS, True, (ROWS, 1))}
+    whole = folded(_vector(places), line)
     return Way.COMPOSED if whole else _by_element(step, (dtype, dtype), dtype)
+
+
+@cache
+def _scan(name: str, source: DType, dtype: DType) -> Way:
+    """A scan along contiguous rows; reduced types are scanned as float32."""
+    if source.is_reduced:
+        inside = _scan(name, DType.FLOAT32, DType.FLOAT32)
+        return max(inside, Way.CAST, key=ORDER.index)
+    at = (dims.symbol("i"), dims.symbol("j"))
+    line = Scan(Access("y", at), dtype, name, Access("x", at), "j", (Axis("i", ROWS), Axis("j", COLUMNS)))
+    return Way.COMPOSED if scan(_vector({"x": _table("x", source), "y": _table("y", dtype)}), line) else Way.SCALAR
+
+
+def _table(name: str, dtype: DType) -> Place:
+    return Place(name, dtype, (COLUMNS, 1), ROWS * COLUMNS, extents=(ROWS, COLUMNS))
 
 
 def _vector(places: Mapping[str, Place]) -> Vector:

@@ -19,15 +19,15 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
 from autofusion.ops.folds import FOLDS
-from autofusion.targets.ascend import integers, scalar
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
+from autofusion.targets.ascend import gathers, integers, rows, scalar
+from autofusion.targets.ascend.dimension import coefficient_of, countable, cxx, divides, enclosed
 from autofusion.targets.ascend.elementwise import FLOATS, MASKS
 from autofusion.targets.ascend.integers import INTEGERS, TILED, WIDE, WIDE_COMPARISONS, Halves
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
 from autofusion.targets.vecmath.values import V
 
-CHUNK = 1024  # elements of a temporary
+CHUNK = 1024  # elements of a temporary, at least
 ELEMENTS = scalar.STORED
 COMPUTED = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)  # what float32 tiles stand for
 # Unsigned types whose bits the instructions take as signed.
@@ -47,17 +47,20 @@ class Needs:
     staged: bool = False
     zeros: bool = False  # rows are read with their padding
     reduce: int = 0  # elements of the longest fold's work area
+    blocks: int = 0  # elements of blocks that an operand with one element a row fills
+    folded: int = 0  # elements of folds that are merged into a state
 
 
 @dataclass(frozen=True)
 class Tiling:
     """What is known of a program's tiles: the tensors that copies fill and those that copies empty, what loop variables
-    are multiples of, and the open dimensions."""
+    are multiples of, the open dimensions, and the tensors in global memory."""
 
     loaded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     steps: Mapping[str, int] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
 
 
 class Writer:
@@ -91,11 +94,12 @@ class Vector:
         tiling: Tiling | None = None,
     ) -> None:
         self.w = writer
-        self.places = places
+        self.places = dict(places)
         self.needs = needs
         self.checks = list(checks)
         tiling = tiling or Tiling()
         self.loaded, self.stored, self.steps, self.open = tiling.loaded, tiling.stored, tiling.steps, tiling.open
+        self.outside = tiling.outside
 
     # -- statements --------------------------------------------------------------------------------------------------
     def statement(self, line: Any) -> None:
@@ -108,9 +112,9 @@ class Vector:
         elif isinstance(line, Scan):
             self._scan(line)
         elif isinstance(line, Gather):
-            self._by_element(
-                line.axes, scalar.gather(self, line, self.checks.index(line.target.name.partition("_")[0]))
-            )
+            check = self.checks.index(line.target.name.partition("_")[0])
+            if not gathers.gather(self, line, check):
+                self._by_element(line.axes, scalar.gather(self, line, check))
         else:
             raise TargetError(f"the vector unit has no {type(line).__name__}")
 
@@ -153,10 +157,17 @@ class Vector:
         else:
             count = along.extent
         kept, count = self._merged(target, operands, outer, along, count)
+        if (kept or self._blocks(operands, along)) and rows.operate(self, target, op, operands, axes, along):
+            return
         first: dict[str, Dim] = {a.name: 0 for a in outer if a not in kept}
         target, operands = _at(target, first), [_at(o, first) if isinstance(o, Access) else o for o in operands]
         with self._loops(kept):
             self._row(target, dtype, op, operands, along, count, kind)
+
+    def _blocks(self, operands: Sequence[Operand], along: Axis) -> bool:
+        """Whether an operand is an element that stands for a whole row."""
+        places = [(self.places[o.name], o) for o in operands if isinstance(o, Access)]
+        return along.name != UNIT and any(coefficient_of(p.address(o.index), along.name) == 0 for p, o in places)
 
     def _kind(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
         """Which table computes it on tiles; "move": bits from one place to another; None for the scalar unit."""
@@ -402,7 +413,8 @@ class Vector:
                 value = self._moved(tiles, value)
             lines, result, floats, masks = tiles.listing(value, goal)
             return _Listed(lines, result, floats, masks, False)
-        value = tiles.own(value)
+        if not direct or value.ref not in tiles.direct:
+            value = tiles.own(value)
         lines, result, floats, masks = tiles.listing(value)
         if not direct:
             if matches:
@@ -594,10 +606,10 @@ class Vector:
     # -- folds -------------------------------------------------------------------------------------------------------
     def _fold(self, line: Fold) -> None:
         kept = self._vector_axis(line.target, line.axes)
-        if kept is not None and kept.name != UNIT and self._tiled_fold(line):
+        if (found := rows.folded(self, line)) is not None:
+            rows.fold(self, line, found)
+        elif kept is not None and kept.name != UNIT and self._tiled_fold(line):
             self._fold_rows(line)
-        elif self._whole_rows(line):
-            self._fold_along(line)
         else:
             self._by_element(line.axes, scalar.fold(self, line))
 
@@ -620,55 +632,10 @@ class Vector:
         with self._loops(line.reduced):
             self._map(line.target, line.dtype, step, (line.target, line.operand), line.axes)
 
-    def _whole_rows(self, line: Fold) -> bool:
-        """Whether the folded row is contiguous float32 and its result one element."""
-        if not isinstance(line.operand, Access) or line.fold not in ("sum", "max", "min"):
-            return False
-        place, goal = self.places[line.operand.name], self.places[line.target.name]
-        if place.dtype is not DType.FLOAT32 or goal.dtype is not DType.FLOAT32 or line.dtype is not DType.FLOAT32:
-            return False
-        along = self._folded_axis(line)
-        return along is not None and self._aligned(place, line.operand, along)
-
-    def _folded_axis(self, line: Fold) -> Axis | None:
-        assert isinstance(line.operand, Access)
-        address = self.places[line.operand.name].address(line.operand.index)
-        return next((a for a in line.reduced if coefficient_of(address, a.name) == 1), None)
-
-    def _fold_along(self, line: Fold) -> None:
-        """Row by row: one reduction, its result through the scalar unit into the element's block."""
-        assert isinstance(line.operand, Access)
-        along = self._folded_axis(line)
-        assert along is not None
-        place, goal = self.places[line.operand.name], self.places[line.target.name]
-        row = f"{place.name}[{cxx(substitute(place.address(line.operand.index), {along.name: 0}))}]"
-        result = cxx(goal.address(line.target.index))
-        self.needs.reduce = max(self.needs.reduce, place.elements)
-        others = [a for a in line.reduced if a is not along]
-        identity = {"sum": "0.0f", "max": "-INFINITE", "min": "INFINITE"}[line.fold]
-        function = {"sum": "SumOfRow", "max": "GreatestOfRow", "min": "LeastOfRow"}[line.fold]
-        merge = {"sum": "state + {}", "max": "GreatestNumber(state, {})", "min": "LeastNumber(state, {})"}[line.fold]
-        if not others and not line.accumulate:
-            with self._loops(line.axes):
-                value = f"{function}({row}, reduction, {cxx(along.extent)})"
-                self._settle(goal, result, value)
-            return
-        with self._loops(line.axes):
-            before = f"{goal.name}.GetValue({result})" if line.accumulate else identity
-            with self.w.block("", "}"):
-                self.w.line(f"float state = {before};")
-                with self._loops(others):
-                    self.w.line(f"state = {merge.format(f'{function}({row}, reduction, {cxx(along.extent)})')};")
-                self._settle(goal, result, "state")
-
-    def _settle(self, goal: Place, address: str, value: str) -> None:
-        if goal.spread:
-            self.w.line(f"Duplicate({goal.name}[{address}], {value}, {goal.lanes});")
-        else:
-            self.w.line(f"{goal.name}.SetValue({address}, {value});")
-
     # -- scans -------------------------------------------------------------------------------------------------------
     def _scan(self, line: Scan) -> None:
+        if rows.scan(self, line):
+            return
         step = FOLDS[line.fold].step
         target = line.target
         along = next(a for a in line.axes if a.name == line.along)
@@ -706,26 +673,6 @@ def small(operand: Operand) -> bool:
         return False
     value = operand.value
     return isinstance(value, Expr) or -(1 << 31) <= int(value) < 1 << 31
-
-
-def countable(dim: Dim, axis: str) -> bool:
-    """Whether the values of a dim along an axis can be made by instructions: sums of it and of its quotients and
-    remainders by numbers, none of them negative."""
-    for atoms, _ in dims.terms_of(dim):
-        inside = [atom for atom in atoms if axis in symbols(dims.alone(atom))]
-        if not inside:
-            continue
-        if len(atoms) != 1:
-            return False
-        atom = atoms[0]
-        if isinstance(atom, dims.Compound) and not (
-            atom.kind in ("//", "%")
-            and isinstance(atom.right, int)
-            and dims.range_of(atom.left)[0] >= 0
-            and countable(atom.left, axis)
-        ):
-            return False
-    return True
 
 
 def _at(access: Access, values: Mapping[str, Dim]) -> Access:
