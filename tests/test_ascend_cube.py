@@ -11,6 +11,7 @@ from ascend import CHIPS, check, compiled, fallbacks, reports, sources, together
 from oracle import assert_bits, assert_close
 from test_compiled import PRODUCTS
 
+from autofusion import api
 from autofusion.dtypes import Array, DType
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Value
