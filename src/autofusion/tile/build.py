@@ -765,6 +765,8 @@ class _Builder:
             raise TargetError(f"{self.target.name} has no path for operand {operand.name} to {space}")
         depth = {a.name for a in statement.reduced}
         used = {n for i in operand.index for n in symbols(i)}
+        if space in (self.cube.left, self.cube.right):  # the unit reads what repeats, too
+            used |= symbols((0, 0, *statement.target.index)[-2 if space == self.cube.left else -1]) | depth
         own = [a for a in (*statement.axes, *statement.reduced) if a.name in used]
         size = {a.name: self._depth(statement) for a in statement.reduced}
         shape = tuple(size[a.name] if a.name in depth else sizes[a.name] for a in own)

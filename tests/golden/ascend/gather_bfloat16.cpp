@@ -118,7 +118,6 @@ public:
         pipe.InitBuffer(store0, 1, 4480);
         pipe.InitBuffer(area, 33568);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 8392);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ int64_t*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t*>(p2Address));
@@ -155,10 +154,13 @@ public:
                 }
             }
             // t_1
-            for (int64_t j = 0; j < 2240; j += CHUNK) {
-                const int32_t n = static_cast<int32_t>(Least(CHUNK, 2240 - j));
-                Muls(t0, v0[j], 0x1.0000000000000p-1f, n);
-                Cast(v1[j], t0, RoundMode::CAST_RINT, n);
+            for (int64_t i0 = 0; i0 < 70; ++i0) {
+                {
+                    constexpr int64_t j = 0;
+                    constexpr int32_t n = 24;
+                    Muls(t0, v0[i0 * 32 + j], 0x1.0000000000000p-1f, n);
+                    Cast(v1[i0 * 32 + j], t0, RoundMode::CAST_RINT, n);
+                }
             }
             store0.EnQue(out0);
             out0 = store0.DeQue<uint8_t>();
@@ -170,7 +172,6 @@ public:
     }
 
 private:
-    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load0;
     TQue<TPosition::VECOUT, 1> store0;
     TBuf<TPosition::VECCALC> area;

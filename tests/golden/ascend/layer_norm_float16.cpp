@@ -296,7 +296,9 @@ public:
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<half> v14 = At<half>(out1, 0);
                 // t.cast
-                Cast(v0[0], b1[0], RoundMode::CAST_NONE, (i0_n * 112));
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Cast(v0[i0 * 112], b1[i0 * 112], RoundMode::CAST_NONE, 100);
+                }
                 // t.cast_1
                 Cast(v1[0], b3[0], RoundMode::CAST_NONE, 100);
                 // t.cast_2
@@ -313,7 +315,7 @@ public:
                 // t.sub
                 ByRows<Minus, Along::ROW, Along::ROW, Along::BLOCK>(v5[0], v0[0], v4[0], i0_n, 100, 112, 112, 8);
                 // t.mul
-                Mul(v6[0], v5[0], v5[0], (i0_n * 112));
+                ByRows<Times, Along::ROW, Along::ROW, Along::ROW>(v6[0], v5[0], v5[0], i0_n, 100, 112, 112, 112);
                 // t.sum_1
                 FoldRows<Plus, true>(v7[0], v6[0], i0_n, 100, 112, reduction, 16);
                 // t.div_1
@@ -340,7 +342,9 @@ public:
                 // t.add_1
                 ByRows<Plus, Along::ROW, Along::ROW, Along::ROW>(v13[0], v12[0], v2[0], i0_n, 100, 112, 112, 0);
                 // t
-                Cast(v14[0], v13[0], RoundMode::CAST_RINT, (i0_n * 112));
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Cast(v14[i0 * 112], v13[i0 * 112], RoundMode::CAST_RINT, 100);
+                }
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
                 Store(p3[i0_o * 100], At<half>(out1, 0)[0], i0_n, 100, 100, 112);

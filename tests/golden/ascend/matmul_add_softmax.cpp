@@ -79,7 +79,7 @@ __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>&
         const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
         const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);

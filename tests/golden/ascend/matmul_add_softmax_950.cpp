@@ -79,7 +79,7 @@ __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>&
         const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
         const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);
@@ -186,8 +186,9 @@ __aicore__ inline void Multiply(const LocalTensor<A>& to, const LocalTensor<T>& 
 }
 
 // Tiles from the cube into the unified buffer of one of its two vector cores, each of which has
-// slots of its own: one is read while the next is written. The vector core gives both away when it opens the kernel:
-// the barrier before TPipe::Reset has completed what used their bytes. Flags of the second vector core are 16 further on the cube's side.
+// slots of its own: one is read while the next is written. The vector core gives both away when it
+// opens the kernel, behind the barrier that completes what used their bytes. Flags of the second
+// vector core are 16 further on the cube's side.
 template <typename T, int Ready, int Free>
 struct DirectRing {
     static constexpr int64_t DEPTH = 2, SECOND = 16;

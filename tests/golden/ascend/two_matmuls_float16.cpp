@@ -73,7 +73,7 @@ __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>&
         const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
         const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);
@@ -272,7 +272,6 @@ public:
             pipe.InitBuffer(store1, 2, 2048);
             pipe.InitBuffer(area, 24576);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 6144);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 4096);
@@ -362,12 +361,17 @@ public:
                     Muls(v0[i0 * 64], b0[i0 * 64], 1.0f, 50);
                 }
                 // t_1
-                Abs(v1[0], v0[0], (i0_n * 64));
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Abs(v1[i0 * 64], v0[i0 * 64], 50);
+                }
                 // t_2
-                for (int64_t j = 0; j < i0_n * 64; j += CHUNK) {
-                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 64 - j));
-                    Sqrt(t0, v1[j], n);
-                    Cast(v2[j], t0, RoundMode::CAST_RINT, n);
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    {
+                        constexpr int64_t j = 0;
+                        constexpr int32_t n = 50;
+                        Sqrt(t0, v1[i0 * 64 + j], n);
+                        Cast(v2[i0 * 64 + j], t0, RoundMode::CAST_RINT, n);
+                    }
                 }
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
@@ -379,7 +383,6 @@ public:
     }
 
 private:
-    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;
