@@ -1,30 +1,35 @@
-"""Fused against op by op on the AI Core model: `python benchmarks/ascend.py [names ...] [--target ascend950] [--json]`.
+"""Fused against op by op on the AI Core model: `python -m benchmarks ascend [names ...] [--target ascend950] [--json]`.
 
-Cases are the examples, and small versions of common workloads. Each is compiled twice by the same compiler (as it
-fuses, and with every operator a launch of its own), run on the model, and the fused results are checked against the
+Cases are the examples, small graphs that are built here, and the workloads at their reduced sizes, as PyTorch exports
+them and the ONNX front end reads them (these need the extra `bench`). Each is compiled twice by the same compiler, as
+it fuses and with every operator a launch of its own, run on the model, and the fused results are checked against the
 reference. Times are modelled, for ranking; nothing here was measured on hardware. All cases take some minutes, most of
 them in the C++ compiler, less once its results are cached.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from autofusion import api
-from autofusion.cli import check, compare, inputs
+from autofusion.cli import check, compare, inputs, models
 from autofusion.cli.run import fresh
 from autofusion.cli.terminal import size
 from autofusion.dtypes import DType
+from autofusion.errors import AutofusionError
 from autofusion.frontends import opseq
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
 from autofusion.jit.explain import explain
 from autofusion.runtime.ascend import AscendExecutable, Counters
+from benchmarks.command import Parser
+from benchmarks.export import case_of
+from benchmarks.workloads import WORKLOADS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 F32 = DType.FLOAT32
@@ -107,18 +112,32 @@ FILES = {path.stem: path for path in sorted(EXAMPLES.glob("*.json"))}
 
 
 def graph_of(name: str) -> Graph:
-    """A case by name."""
+    """A case by name. Raises ImportError for a workload where PyTorch is missing."""
     if name in FILES:
         return opseq.read(FILES[name])
+    if name in WORKLOADS:
+        return models.read(str(case_of(name, small=True).model), [])
     builder = GraphBuilder(name)
     BUILT[name](builder)
     return builder.build()
+
+
+def attempt(name: str, target: str) -> dict[str, Any]:
+    """One case, or why it cannot be: `error`."""
+    try:
+        return measure(name, target)
+    except ImportError as error:
+        return {"name": name, "ok": True, "skipped": f"{error}; python -m pip install '.[bench]'"}
+    except (AutofusionError, AssertionError, RuntimeError) as error:
+        return {"name": name, "ok": False, "error": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
 
 
 def measure(name: str, target: str) -> dict[str, Any]:
     """One case: what the model counted fused and op by op, and the ratio of the modelled times."""
     graph = graph_of(name)
     arrays, sizes = inputs.prepare(graph, [], [], 0)
+    if name in WORKLOADS:
+        arrays = case_of(name, small=True).inputs  # its indices are those of rows that exist
     compiled = api.compile_graph(graph, target)
     assert compiled.compilation is not None
     results = compiled.run(fresh(graph, arrays))
@@ -129,6 +148,7 @@ def measure(name: str, target: str) -> dict[str, Any]:
     explanation = explain(compiled.compilation, sizes)
     return {
         "name": name,
+        "sizes": dict(WORKLOADS[name].small) if name in WORKLOADS else {},
         "ops": explanation.ops,
         "groups": len(explanation.groups),
         "fallbacks": list(explanation.fallbacks),
@@ -154,6 +174,7 @@ def _row(found: Counters) -> dict[str, Any]:
         "barriers": found.barriers,
         "gm_bytes": found.gm_bytes,
         "workspace_bytes": found.workspace_bytes,
+        "cores": found.cores,
         "model_us": found.microseconds,
     }
 
@@ -166,6 +187,8 @@ HEAD = (
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
+    if "fused" not in row:
+        return f"{row['name']:24s} {row.get('error') or row['skipped']}"
     fused, unfused = row["fused"], row["unfused"]
     launches = f"{fused['launches']}/{unfused['launches']}"
     moved = f"{size(fused['gm_bytes']):>15s} {size(row['gm_bytes_compulsory']):>11s} {size(unfused['gm_bytes']):>11s}"
@@ -176,26 +199,35 @@ def line(row: dict[str, Any]) -> str:
     return f"{row['name']:24s} {launches:>9s} {moved} {workspace:>11s} {fused['barriers']:8d} {times}{wrong}{hosted}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join([*FILES, *BUILT])} (all)")
-    parser.add_argument("--target", default="ascend910b")
+def sizes() -> str:
+    """The workloads' reduced sizes."""
+    rows = (f"{row.name}: {', '.join(f'{k} {v}' for k, v in row.small.items())}" for row in WORKLOADS.values())
+    return "reduced sizes\n  " + "\n  ".join(rows)
+
+
+def main(arguments: Sequence[str]) -> int:
+    known = [*FILES, *BUILT, *WORKLOADS]
+    parser = Parser("ascend", __doc__, sizes())
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join(known)} (all)")
+    parser.add_argument("--target", default="ascend910b", choices=("ascend910b", "ascend950"))
     parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    for name in arguments.names:
-        if name not in FILES and name not in BUILT:
-            parser.error(f"{name}: expected one of {', '.join([*FILES, *BUILT])}")
+    given = parser.parse_args(arguments)
+    for name in given.names:
+        if name not in known:
+            parser.error(f"{name}: expected one of {', '.join(known)}")
     rows = []
-    if not arguments.json:
-        print(f"{arguments.target} on the AI Core model; untested on hardware\n{HEAD}")
-    for name in arguments.names or [*FILES, *BUILT]:
-        rows.append(measure(name, arguments.target))
-        if not arguments.json:
+    if not given.json:
+        print(f"{given.target} on the AI Core model; untested on hardware\n{HEAD}")
+    for name in given.names or known:
+        rows.append(attempt(name, given.target))
+        if not given.json:
             print(line(rows[-1]), flush=True)
-    if arguments.json:
-        print(json.dumps({"target": arguments.target, "machine": "model", "cases": rows}, indent=2))
+    if given.json:
+        print(json.dumps({"target": given.target, "machine": "model", "cases": rows}, indent=2))
+    elif any(row["name"] in WORKLOADS for row in rows):
+        print(sizes())
     return 0 if all(row["ok"] for row in rows) else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What compiling costs: `python benchmarks/compile_time.py [--groups 1000]`.
+"""What compiling costs: `python -m benchmarks compile_time [--groups 1000]`.
 
 Prints cold compile times in process (milliseconds by stage) for two small models, and the time for many distinct small
 groups. The disk cache is switched off.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +33,7 @@ def distinct_groups(count: int) -> Graph:
     return F.build()
 
 
-def cold(name: str, function: object, shapes: list[tuple[int, ...]]) -> None:
+def cold(name: str, function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
     arrays = [np.ones(shape, np.float32) for shape in shapes]
     start = time.perf_counter()
     compiled = af.compile(function, arrays)
@@ -40,10 +42,10 @@ def cold(name: str, function: object, shapes: list[tuple[int, ...]]) -> None:
     print(f"{name:24s} {total:8.1f} ms   ({stages})")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks compile_time", description=__doc__)
     parser.add_argument("--groups", type=int, default=1000)
-    count = parser.parse_args().groups
+    count = parser.parse_args(arguments).groups
     cold("warm-up", lambda x: x + 1.0, [(8,)])
     cold("matmul, add, relu", lambda x, w, b: af.relu(x @ w + b), [(512, 512), (512, 512), (512,)])
     cold(

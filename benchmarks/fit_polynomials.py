@@ -1,6 +1,6 @@
-"""Fit the polynomials of `autofusion.targets.cpu.polynomials` and print their table.
+"""Fit the polynomials of `autofusion.targets.vecmath.polynomials` and print their table.
 
-Run `python benchmarks/fit_polynomials.py > /tmp/table.txt` and compare with (or paste into) `polynomials.py`.
+Run `python -m benchmarks fit_polynomials > /tmp/table.txt` and compare with (or paste into) `polynomials.py`.
 
 Method: weighted least squares at Chebyshev nodes in 60-digit arithmetic, which is close to the minimax polynomial.
 The coefficients are rounded to the target's precision one after another from the lowest order up, and the remaining
@@ -11,7 +11,7 @@ Every row prints the largest weighted error of the rounded polynomial as a power
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mpmath as mp
@@ -103,6 +103,8 @@ QUARTER_PI = mp.pi / 4 * mp.mpf("1.01")
 LOG_LOW, LOG_HIGH = mp.sqrt(0.5) - 1, mp.sqrt(2) - 1
 ERF_SPLIT, ERF_END = mp.mpf(1), mp.mpf("3.95")
 ERF_CENTRE = mp.mpf("2.25")
+ERFC_SPLIT, ERFC_END, ERFC_SCALE = mp.mpf("0.46"), mp.mpf("10.6"), mp.mpf(2)
+LGAMMA_LOW, LGAMMA_HIGH, LGAMMA_CENTRE = mp.mpf("0.75"), mp.mpf("2.5"), mp.mpf("1.625")
 
 
 def log_tail(f: mp.mpf) -> mp.mpf:
@@ -120,6 +122,18 @@ def erf_small(u: mp.mpf) -> mp.mpf:
 
 def erf_large(t: mp.mpf) -> mp.mpf:
     return mp.erf(t + ERF_CENTRE)
+
+
+def erfcx_of(t: mp.mpf) -> mp.mpf:
+    """(1 + 2x) * e^(x^2) * erfc(x), x = ERFC_SCALE * (1 + t) / (1 - t)."""
+    x = ERFC_SCALE * (1 + t) / (1 - t)
+    return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+
+
+def lgamma_base(u: mp.mpf) -> mp.mpf:
+    """log(gamma(x)) / ((x - 1) (x - 2)), x = LGAMMA_CENTRE + u."""
+    x = LGAMMA_CENTRE + u
+    return mp.loggamma(x) / ((x - 1) * (x - 2))
 
 
 def rows() -> list[Fit]:
@@ -145,13 +159,31 @@ def rows() -> list[Fit]:
         *table,
         Fit("ERF_SMALL", "float", erf_small, tiny, ERF_SPLIT**2, 6, lambda u: mp.mpf(1)),
         Fit("ERF_LARGE", "float", erf_large, ERF_SPLIT - ERF_CENTRE, ERF_END - ERF_CENTRE, 13, lambda t: mp.mpf(1)),
+        Fit(
+            "ERFC",
+            "float",
+            erfcx_of,
+            (ERFC_SPLIT - ERFC_SCALE) / (ERFC_SPLIT + ERFC_SCALE),
+            (ERFC_END - ERFC_SCALE) / (ERFC_END + ERFC_SCALE),
+            10,
+            lambda t: mp.mpf(1),
+        ),
+        Fit(
+            "LGAMMA",
+            "float",
+            lgamma_base,
+            LGAMMA_LOW - LGAMMA_CENTRE,
+            LGAMMA_HIGH - LGAMMA_CENTRE,
+            13,
+            lambda u: 1 / lgamma_base(u),
+        ),
         # pow of single precision works in double, to about 36 bits.
         Fit("POW_LOG2", "double", lambda f: mp.log1p(f) / f / LN2, LOG_LOW, LOG_HIGH, 12, lambda f: mp.mpf(1)),
         Fit("POW_EXP2", "double", lambda x: mp.expm1(x * LN2) / x, -mp.mpf("0.5"), mp.mpf("0.5"), 5, abs),
     ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     print("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in rows():
         coefficients, error = fit(row)

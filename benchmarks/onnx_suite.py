@@ -1,10 +1,10 @@
-"""The ONNX backend suite on this package: `python benchmarks/onnx_suite.py` writes docs/onnx-support.md.
+"""The ONNX backend suite on this package: `python -m benchmarks onnx_suite` writes docs/onnx-support.md.
 
 Every case runs in a worker process under a time limit: a case that crashes or hangs is a line of the report. Outputs
 are compared with the shipped ones by the suite's own rule and tolerances.
 
-    python benchmarks/onnx_suite.py                      all 1,884 node cases, report written
-    python benchmarks/onnx_suite.py --match softmax      some cases, printed
+    python -m benchmarks onnx_suite                      all 1,884 node cases, report written
+    python -m benchmarks onnx_suite --match softmax      some cases, printed
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -170,7 +171,7 @@ def report(results: list[Result]) -> str:
     lines = [
         "# ONNX support",
         "",
-        f"Written by `python benchmarks/onnx_suite.py` from the backend suite of onnx {onnx.__version__}: every node",
+        f"Written by `python -m benchmarks onnx_suite` from the backend suite of onnx {onnx.__version__}: every node",
         "case runs in a process of its own under a time limit and is compared with the shipped outputs.",
         "",
         f"**{len(passed):,} of {len(results):,} cases pass, {len(free):,} of them with `fallbacks: []`.**",
@@ -210,23 +211,27 @@ def report(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks onnx_suite",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--match", default="", help="only cases whose name contains this; printed, no report")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit of a case")
     parser.add_argument("--json", help="write all results to this file too")
     parser.add_argument("--output", default=str(REPORT), help="where the report goes")
-    arguments = parser.parse_args()
-    chosen = [case for case in cases() if arguments.match in case.name]
-    results = run(chosen, arguments.workers, arguments.seconds)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps([asdict(r) for r in results], indent=1))
-    if arguments.match:
+    given = parser.parse_args(arguments)
+    chosen = [case for case in cases() if given.match in case.name]
+    results = run(chosen, given.workers, given.seconds)
+    if given.json:
+        Path(given.json).write_text(json.dumps([asdict(r) for r in results], indent=1))
+    if given.match:
         for result in results:
             print(f"{result.state:10} {result.name} {result.reason}")
     else:
-        Path(arguments.output).write_text(report(results))
+        Path(given.output).write_text(report(results))
     print(dict(collections.Counter(r.state for r in results)))
 
 

@@ -1,4 +1,4 @@
-"""How the time of the partition grows with the graph: `python benchmarks/partition.py [sizes ...]`.
+"""How the time of the partition grows with the graph: `python -m benchmarks partition [sizes ...]`.
 
 Random long-tail graphs: small arithmetic, activations, row and column reductions, broadcasts and transposes over a pool
 of live tensors, so that operators have several consumers and groups meet again. Prints seconds for each size; linear
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections.abc import Sequence
 
 from autofusion import target
 from autofusion.autofuse.partition import greedy
@@ -62,11 +63,11 @@ def measure(count: int) -> tuple[float, float, int, int]:
     return *best, len(graph.nodes), len(found.groups)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks partition", description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, default=[1_000, 10_000, 100_000])
     print(f"{'operators':>10s} {'groups':>7s} {'seconds':>8s} {'CPU s':>8s} {'CPU us/operator':>16s}")
-    for size in parser.parse_args().sizes:
+    for size in parser.parse_args(arguments).sizes:
         seconds, busy, count, groups = measure(size)
         print(f"{count:10d} {groups:7d} {seconds:8.3f} {busy:8.3f} {busy / count * 1e6:16.1f}")
 

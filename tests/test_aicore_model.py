@@ -308,6 +308,8 @@ REFUSED = {
         2201,
     ),
     "int8 Mmad into float": ("auto t = buffer.Get<int8_t>(); Mmad(buffer.Get<float>(), t, t, MmadParams());", 2201),
+    "a flag of one vector core on 2201": ("CrossCoreSetFlag<4, PIPE_MTE3>(0);", 2201),
+    "a wait for one vector core on 2201": ("CrossCoreWaitFlag<4>(0);", 2201),
     "float into L1 by Fixpipe": ("auto t = buffer.Get<float>(); Fixpipe(t, t, FixpipeParamsV220());", 2201),
 }
 
@@ -740,13 +742,104 @@ def test_no_compiler_is_said() -> None:
     assert "no C++ compiler" in done.stdout
 
 
+def launch_ub3510() -> Launch:
+    a, b = (np.round(floats(16, 16, seed=s) * 4).astype(np.float16) for s in (0, 1))
+    expected = 2 * (a.astype(np.float32) @ b.astype(np.float32))
+    return Launch([a, b, np.zeros((16, 16), np.float32)], b"", 1, [None, None, expected])
+
+
 def test_l0c_to_ub_on_3510() -> None:
     """The Cube's result goes straight into the vector core's UB; without the flag, it is a race."""
     text = source("ub3510")
-    a, b = (np.round(floats(16, 16, seed=s) * 4).astype(np.float16) for s in (0, 1))
-    expected = 2 * (a.astype(np.float32) @ b.astype(np.float32))
-    launch = Launch([a, b, np.zeros((16, 16), np.float32)], b"", 1, [None, None, expected])
-    report = run(text, "ub3510", launch, arch=3510)
+    report = run(text, "ub3510", launch_ub3510(), arch=3510)
     assert report.moved["L0C->UB"] == 1024
     with pytest.raises(aicore.ModelViolation, match=r"rule (7|9|10)"):
-        run(text.replace("CrossCoreWaitFlag(0);", ""), "ub3510", launch, arch=3510)
+        run(text.replace("CrossCoreWaitFlag(0);", ""), "ub3510", launch_ub3510(), arch=3510)
+
+
+DUAL = (  # both vector cores, a half of the rows each
+    ("KERNEL_TYPE_MIX_AIC_1_1", "KERNEL_TYPE_MIX_AIC_1_2"),
+    ("Fixpipe<", "fix.dualDstCtrl = 1;\n        Fixpipe<"),
+    (
+        "CrossCoreSetFlag<2, PIPE_FIX>(0);",
+        "CrossCoreSetFlag<4, PIPE_FIX>(0);\n        CrossCoreSetFlag<4, PIPE_FIX>(16);",
+    ),
+    ("CrossCoreWaitFlag(0);", "CrossCoreWaitFlag<4>(0);"),
+    ("Muls(ub, ub, 2.0f, 256);", "Muls(ub, ub, 2.0f, 128);"),
+    ("DataCopy(zGm, ub, 256);", "DataCopy(zGm[GetSubBlockIdx() * 128], ub, 128);"),
+)
+
+
+def dual() -> str:
+    """The kernel with two destinations."""
+    text = source("ub3510")
+    for old, new in DUAL:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def test_l0c_to_both_vector_cores_on_3510() -> None:
+    report = run(dual(), "ub3510", launch_ub3510(), arch=3510)
+    assert report.moved["L0C->UB"] == 1024 and report.synchronisation["CrossCoreSetFlag"] == 2
+
+
+# what is wrong -> (from, to, the rule, what it says), of the kernel with one destination or with two
+BROKEN_3510: dict[str, tuple[bool, str, str, str]] = {
+    "a destination that the configuration does not name": (
+        False,
+        "ROW_MAJOR, true",
+        "ROW_MAJOR, false",
+        "rule 6.*isToUB",
+    ),
+    "rows of no whole blocks": (False, "fix.nSize = fix.mSize", "fix.nSize = 12; fix.mSize", "rule 2.*48 bytes"),
+    "a vector core that the block does not have": (
+        False,
+        "Fixpipe<",
+        "fix.subBlockId = 1; Fixpipe<",
+        "rule 4.*vector core 1",
+    ),
+    "a vector core that no block has": (False, "Fixpipe<", "fix.subBlockId = 2; Fixpipe<", "rule 4.*subBlockId"),
+    "a flag that the second vector core cannot set": (
+        False,
+        "CrossCoreWaitFlag(0)",
+        "CrossCoreWaitFlag<4>(16)",
+        "rule 9.*id 16",
+    ),
+    "halves of an odd number of rows": (True, "fix.nSize = fix.mSize", "fix.mSize = 15; fix.nSize", "rule 4.*15 rows"),
+    "halves of too few columns": (True, "fix.dualDstCtrl = 1", "fix.dualDstCtrl = 2", "rule 4.*multiple of 32"),
+    "halves with ReLU": (True, "Fixpipe<", "fix.reluEn = true; Fixpipe<", "rule 4.*two destinations"),
+    "a third way to halve": (True, "fix.dualDstCtrl = 1", "fix.dualDstCtrl = 3", "rule 4.*dualDstCtrl"),
+    "a half that nobody is told of": (True, "CrossCoreSetFlag<4, PIPE_FIX>(16);", "", "rule 9.*deadlock"),
+    "a flag for nobody": (
+        True,
+        "CrossCoreSetFlag<4, PIPE_FIX>(16)",
+        "CrossCoreSetFlag<4, PIPE_FIX>(12)",
+        "rule 9.*id 12",
+    ),
+    "the other half's flag": (True, "PIPE_FIX>(16)", "PIPE_FIX>(0)", "rule 9"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_3510)
+def test_what_breaks_the_way_into_ub(name: str) -> None:
+    two, old, new, says = BROKEN_3510[name]
+    text = dual() if two else source("ub3510")
+    assert text.count(old) == 1, old
+    with pytest.raises(aicore.ModelViolation, match=says):
+        run(text.replace(old, new), "ub3510", launch_ub3510(), arch=3510)
+
+
+def test_columns_that_fill_a_block_are_poison_in_ub() -> None:
+    """Rows of 12 results are written as 16, the last four of which nothing has computed: fine until they are read."""
+    text = source("ub3510").replace("mm.m = mm.n = mm.k = 16;", "mm.m = mm.k = 16; mm.n = 12;")
+    with pytest.raises(aicore.ModelViolation, match="rule 7"):
+        run(text, "ub3510", launch_ub3510(), arch=3510)
+    launch = launch_ub3510()
+    text = text.replace(
+        "Muls(ub, ub, 2.0f, 256);", "for (int row = 0; row < 16; ++row) Muls(ub[row * 16], ub[row * 16], 2.0f, 12);"
+    )
+    text = text.replace("DataCopy(zGm, ub, 256);", "DataCopyPad(zGm, ub, DataCopyExtParams{16, 48, 0, 16, 0});")
+    expected = np.asarray(launch.expected[2]).copy()
+    expected[:, 12:] = 0
+    run(text, "ub3510", launch._replace(expected=[None, None, expected]), arch=3510)

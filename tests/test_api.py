@@ -18,7 +18,8 @@ from autofusion.jit import pipeline
 from autofusion.ops.rules import broadcast, same
 from autofusion.runtime import aicore
 from autofusion.targets.cpu import host
-from autofusion.targets.cpu.emit import Emitter, V
+from autofusion.targets.cpu.emit import Emitter
+from autofusion.targets.vecmath.values import V
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((33, 40)).astype(np.float32)

@@ -253,6 +253,21 @@ def split(F: GraphBuilder) -> None:
         F.output(F.slice(x, starts=(0, first), stops=(9, first + 11), steps=(1, 1)))
 
 
+def repeated(F: GraphBuilder) -> None:
+    """An operand whose elements are the same all along the depth, and one whose rows are."""
+    rows, columns = 37, 50
+    x, w = F.input("x", F16, (rows,)), F.input("w", F16, (columns, 8))
+    F.output(F.matmul(F.transpose(F.expand(x, shape=(columns, rows)), axes=(1, 0)), w))
+    F.output(F.matmul(F.expand(F.input("y", F16, (columns,)), shape=(rows, columns)), w))
+
+
+def rotated(F: GraphBuilder) -> None:
+    """The halves of rows, swapped, as in rotary positions: half a row is no row with padding."""
+    x = F.mul(x_of(F, shape=(64, 32)), x_of(F, shape=(64, 32), name="y"))
+    low, high = (F.slice(x, starts=(0, first), stops=(64, first + 16), steps=(1, 1)) for first in (0, 16))
+    F.output(F.add(F.mul(F.concat(F.neg(high), low, axis=1), x_of(F, shape=(32,), name="sine")), x))
+
+
 def turned(F: GraphBuilder) -> None:
     x = x_of(F, shape=(2, 5, 37))
     for axes in ((0, 2, 1), (2, 1, 0), (1, 0, 2)):
@@ -343,6 +358,8 @@ GRAPHS: dict[str, tuple[Build, float]] = {
     "concat of columns": (joined(1), 0),
     "concat of columns in float16": (joined(1, F16), 0),
     "split": (split, 0),
+    "halves of rows swapped": (rotated, 0),
+    "product of what repeats along its depth": (repeated, 64),
     "transposes": (turned, 0),
     "slices": (sliced, 0),
     "gather": (looked_up(F32, DType.INT64), 0),

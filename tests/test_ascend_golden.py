@@ -103,6 +103,12 @@ def two_products(F: GraphBuilder) -> None:
     F.output(F.matmul(F.sqrt(F.abs(F.matmul(x, w))), v))
 
 
+def bytes_product(F: GraphBuilder) -> None:
+    x, w = F.input("x", DType.INT8, (33, 2000)), F.input("w", DType.INT8, (2000, 40))
+    y = F.matmul(F.cast(x, dtype=DType.INT32), F.cast(w, dtype=DType.INT32))
+    F.output(F.cast(F.mul(F.cast(y, dtype=F32), 2.0**-12), dtype=F16))
+
+
 KERNELS: dict[str, Kernel] = {
     "relu_add": Kernel(relu_add),
     "softmax": Kernel(softmax),
@@ -115,6 +121,8 @@ KERNELS: dict[str, Kernel] = {
     "matmul_bias_relu": Kernel(product, tolerance=1024),
     "matmul_float16_950": Kernel(halves, B950, tolerance=4),
     "matmul_add_softmax": Kernel(product_softmax, tolerance=1024),
+    "matmul_add_softmax_950": Kernel(product_softmax, B950, tolerance=1024),
+    "matmul_int8": Kernel(bytes_product, tolerance=0),
     "two_matmuls_float16": Kernel(two_products, tolerance=16),
 }
 
@@ -200,10 +208,11 @@ IMPLIED: dict[str, dict[str, str]] = {
     "layer_norm_float16": {"load0.EnQue": "load1.EnQue"},
     "sum_of_everything": {"load0.EnQue": AUTOMATIC},
     "gather_bfloat16": {"load0.EnQue": AUTOMATIC},
-    "int32_where": {"store1.EnQue": AUTOMATIC},
     "matmul_bias_relu": {"bias2.EnQue": "right2.EnQue", "left2.EnQue": "right2.EnQue"},
     "matmul_float16_950": {"left2.EnQue": "right2.EnQue"},
-    "matmul_add_softmax": {"left2.EnQue": "right2.EnQue", "load1.EnQue": "load3.EnQue"},
+    "matmul_add_softmax": {"left2.EnQue": "right2.EnQue"},
+    "matmul_add_softmax_950": {"left2.EnQue": "right2.EnQue"},
+    "matmul_int8": {"left2.EnQue": "right2.EnQue"},
     "two_matmuls_float16": {"left2.EnQue": "right2.EnQue"},
 }
 

@@ -196,6 +196,14 @@ def branch(op: str) -> Any:
     return helper.make_graph([node(op, "x", f"{op}_out")], op, [], [helper.make_empty_tensor_value_info(f"{op}_out")])
 
 
+@pytest.mark.parametrize(("exponent", "products"), [(2.0, 1), (3.0, 2)])
+def test_squares_and_cubes_are_products(exponent: float, products: int) -> None:
+    x = np.array([[-1e20, -2.5, -0.0, 0.0, 1e-30, 1.5, np.inf, -np.inf, np.nan]], np.float32)
+    power = {"p": np.array(exponent, np.float32)}
+    model = model_of([node("Pow", "x p")], [info("x", x.shape)], ["y"], power)
+    assert [each.op for each in check(model, {"x": x}).graph.nodes] == ["mul"] * products
+
+
 def test_if_by_a_constant_and_by_data() -> None:
     choice = node("If", "c", then_branch=branch("Exp"), else_branch=branch("Neg"))
     known = model_of([choice], [info("x", [3])], ["y"], {"c": np.array(False)})

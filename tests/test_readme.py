@@ -152,7 +152,9 @@ def test_the_first_command_runs_a_real_model() -> None:
     assert "1 launch" in printed and "fallbacks           none" in printed and "check               ok" in printed
 
 
-@pytest.mark.parametrize("name", [*PAGES, "docs/ascend-device.md", "docs/op-sequence.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "name", [*PAGES, "docs/ascend-device.md", "docs/op-sequence.md", "docs/performance.md", "CHANGELOG.md"]
+)
 def test_links_lead_somewhere(name: str) -> None:
     for link in re.findall(r"\]\(([^)#:]+)\)", page(name)):
         assert ((ROOT / name).parent / link).exists(), link

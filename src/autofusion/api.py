@@ -26,6 +26,7 @@ from autofusion.ops.library import LIBRARY, LibraryKernel
 from autofusion.runtime import binding, pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import plan as plans
+from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
 from autofusion.targets.cpu.primitives import PRIMITIVES, Emit
@@ -190,17 +191,19 @@ def compile_graph(
     numerics: str = "default",
     fuse: bool = True,
     progress: pipeline.Progress | None = None,
+    superkernel: SuperKernelOptions | None = None,
 ) -> Compiled:
     """Compile a graph for this machine's CPU or a level of it (`cpu:avx2`), or for an Ascend chip: its kernels run on
-    a device where there is one, else on the AI Core model, which needs a C++17 compiler.
+    a device where there is one, else on the AI Core model, which needs a C++17 compiler. `superkernel`: what is
+    switched off when groups are packed into launches.
 
     Raises TargetError for a target that cannot run here.
     """
     chosen = runnable(target)
     if chosen.family == "ascend":
-        lowered = ascend.lower(graph, chosen, _options(numerics, fuse), progress)
+        lowered = ascend.lower(graph, chosen, _options(numerics, fuse, superkernel), progress)
         return Compiled(lowered.graph, ascend.load(lowered), lowered)
-    options = _options(numerics, fuse)
+    options = _options(numerics, fuse, superkernel)
     options.cpu = "host" if chosen == find_target("cpu") else _cpu_name(chosen)
     compilation = pipeline.compile_graph(graph, chosen, options, progress)
     return Compiled(compilation.graph, pipeline.load(compilation), compilation)
@@ -217,14 +220,18 @@ def runnable(target: str | Target) -> Target:
 
 
 def lower_graph(
-    graph: Graph, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True
+    graph: Graph,
+    target: str | Target = "cpu",
+    numerics: str = "default",
+    fuse: bool = True,
+    superkernel: SuperKernelOptions | None = None,
 ) -> Compilation:
     """Every stage before code generation, for any target as data: nothing is compiled, cached or run.
 
     The result can be explained and its stages printed down to the plan. Raises TargetError, ArgumentError.
     """
     chosen = find_target(target)
-    options = _options(numerics, fuse)
+    options = _options(numerics, fuse, superkernel)
     if chosen.family == "ascend":
         return ascend.lower(graph, chosen, options)
     if chosen.family == "cpu":
@@ -232,7 +239,14 @@ def lower_graph(
     return pipeline.lower_graph(graph, chosen, options)
 
 
-def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str = "default", fuse: bool = True) -> str:
+def emit(
+    graph: Graph,
+    stage: str,
+    target: str | Target = "cpu",
+    numerics: str = "default",
+    fuse: bool = True,
+    superkernel: SuperKernelOptions | None = None,
+) -> str:
     """The text of a stage for any target: source, graph, groups, kernel, schedule, tile, plan, llvm or asm.
 
     Code of another machine's kernels is made here and never run; an Ascend target's source is Ascend C. Raises
@@ -240,32 +254,38 @@ def emit(graph: Graph, stage: str, target: str | Target = "cpu", numerics: str =
     """
     if stage not in STAGES:
         raise ArgumentError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
-    compilation = lower_graph(graph, target, numerics, fuse)
+    compilation = lower_graph(graph, target, numerics, fuse, superkernel)
     if compilation.target.family == "cpu":
         symbols = tuple(pipeline.canonical_symbols(compilation.graph).values())
         for code in compilation.codes.values():
             rendered = render.render(code.program, compilation.target, "kernel", symbols)
             code.functions, code.scratch, code.text = rendered.functions, rendered.scratch, rendered.text
         compilation.plan = pipeline.plan_of(
-            compilation.graph, compilation.partition, compilation.groups, compilation.codes
+            compilation.graph, compilation.partition, compilation.groups, compilation.codes, superkernel
         )
     else:
         return ascend.stage(compilation, stage)
     return pipeline.assembly(compilation) if stage == "asm" else dict(pipeline.stages(compilation))[stage]
 
 
-def emit_files(graph: Graph, target: str | Target, numerics: str = "default", fuse: bool = True) -> dict[str, str]:
+def emit_files(
+    graph: Graph,
+    target: str | Target,
+    numerics: str = "default",
+    fuse: bool = True,
+    superkernel: SuperKernelOptions | None = None,
+) -> dict[str, str]:
     """What is built where CANN is, by file name: of each launch the kernel, its tiling data and a launcher, and the
     commands. Raises TargetError for other targets than Ascend's."""
     chosen = find_target(target)
     if chosen.family != "ascend":
         raise TargetError(f"target {chosen.name}: files with a launcher are written for Ascend targets")
-    return ascend.files(lower_graph(graph, chosen, numerics, fuse))
+    return ascend.files(lower_graph(graph, chosen, numerics, fuse, superkernel))
 
 
-def _options(numerics: str, fuse: bool) -> Options:
+def _options(numerics: str, fuse: bool, superkernel: SuperKernelOptions | None = None) -> Options:
     try:
-        return Options(Numerics(numerics), fuse)
+        return Options(Numerics(numerics), fuse, superkernel=superkernel or SuperKernelOptions())
     except ValueError:
         raise ArgumentError(f"numerics={numerics!r}: expected default or strict") from None
 

@@ -39,16 +39,18 @@ class CopyPath:
     performs: tuple[str, ...] = ()
 
 
-@ir("unit {name} takes {kinds} left={left} right={right} result={result}")
+@ir("unit {name} takes {kinds} left={left} right={right} result={result}[[ widens={widens}]]")
 @dataclass(frozen=True)
 class Unit:
-    """A compute unit: the kinds that it runs, and where its operands and results live."""
+    """A compute unit: the kinds that it runs, and where its operands and results live. `widens`: integer types whose
+    products it adds up in int32, so that a cast of its operands to int32 costs nothing."""
 
     name: str
     kinds: tuple[Kind, ...]
     left: str
     right: str
     result: str
+    widens: tuple[DType, ...] = ()
 
 
 VECTOR_KINDS = (
@@ -186,6 +188,7 @@ def cpu(
 
 
 _FIXPIPE = ("relu", "cast")  # in this order; that relu drops NaN is assumed
+_FIXPIPE_OUT = ("scale", *_FIXPIPE)  # int32 by a number to float16, rounded to nearest even (assumed)
 
 
 # What the vector unit has or composes of its instructions, or the scalar unit computes.
@@ -194,6 +197,7 @@ _ASCEND_COMPUTES = (
     "add", "sub", "mul", "div", "neg", "abs", "copy", "cast", "where", "maximum", "minimum", "eq", "ne", "lt",
     "le", "gt", "ge", "copysign", "sqrt", "rsqrt", "floor", "ceil", "trunc", "round", "exp", "exp2", "expm1",
     "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sinh", "cosh", "asin", "acos", "atan", "atan2",
+    "sin", "cos", "tan", "pow", "fmod", "erfc", "cbrt", "lgamma",
     "int_floor_divide", "int_remainder", "logical_and", "logical_or", "logical_xor", "logical_not",
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right",
 )
@@ -207,7 +211,7 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tu
         cores,
         lane_bytes=256,
         near_bytes=ub,
-        bandwidth=1.6e6 / cores / 1.0,
+        bandwidth=1.8e9 / 1e6 * (9.907 + 15.896 / cores),
         rate=1.8e9 / 1e6 / 0.0206,
         contract_rate=1.8e9 / 1e6 * 16 * 16 * 16 / 2,
         barrier_us=2.0,
@@ -230,11 +234,11 @@ def _ascend(name: str, cores: int, ub: int, l0c: int, bias_table: int, paths: tu
             CopyPath("L1", "L0B", "cube"),
             CopyPath("L1", "BT", "cube"),
             CopyPath("BT", "L0C", "cube"),
-            CopyPath("L0C", GM, "cube", _FIXPIPE),
+            CopyPath("L0C", GM, "cube", _FIXPIPE_OUT),
             CopyPath("L0C", "L1", "cube", _FIXPIPE),
             *paths,
             Unit("vector", VECTOR_KINDS, "UB", "UB", "UB"),
-            Unit("cube", (Kind.CONTRACT,), "L0A", "L0B", "L0C"),
+            Unit("cube", (Kind.CONTRACT,), "L0A", "L0B", "L0C", widens=(DType.INT8,)),
         ),
     )
 

@@ -2,6 +2,8 @@
 #include "kernel_operator.h"
 using namespace AscendC;
 
+constexpr FixpipeConfig TO_UB = {CO2Layout::ROW_MAJOR, true};
+
 extern "C" __global__ __aicore__ void ub3510(GM_ADDR a, GM_ADDR b, GM_ADDR z) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_1);
     TPipe pipe;
@@ -42,7 +44,7 @@ extern "C" __global__ __aicore__ void ub3510(GM_ADDR a, GM_ADDR b, GM_ADDR z) {
         WaitFlag<HardEvent::M_FIX>(EVENT_ID0);
         FixpipeParamsArch3510<CO2Layout::ROW_MAJOR> fix;
         fix.nSize = fix.mSize = fix.srcStride = fix.dstStride = 16;
-        Fixpipe(ub, c, fix);
+        Fixpipe<float, float, TO_UB>(ub, c, fix);
         CrossCoreSetFlag<2, PIPE_FIX>(0);
     }
     if ASCEND_IS_AIV {

@@ -22,6 +22,7 @@ extern "C" __global__ __aicore__ void vector(GM_ADDR x, GM_ADDR z, GM_ADDR index
         DataCopy(zGm[part * 128], t, 128);
         through.FreeTensor(t);
     }
+    PipeBarrier<PIPE_ALL>();
     pipe.Reset();
 
     // z[0:64] = z[index : index + 64] + 1, in place in GM
@@ -30,9 +31,6 @@ extern "C" __global__ __aicore__ void vector(GM_ADDR x, GM_ADDR z, GM_ADDR index
     pipe.InitBuffer(in, 1, 256);
     pipe.InitBuffer(calc, 256);
     int32_t at = iGm.GetValue(0);
-    event_t stored = static_cast<event_t>(pipe.FetchEventID(HardEvent::MTE3_MTE2));
-    SetFlag<HardEvent::MTE3_MTE2>(stored);
-    WaitFlag<HardEvent::MTE3_MTE2>(stored);
     LocalTensor<float> t = in.AllocTensor<float>();
     DataCopy(t, zGm[at], 64);
     in.EnQue(t);

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from autofusion.dims import Dim, Expr, Shape, evaluate, symbols
-from autofusion.graph.index import Region, regions
+from autofusion.graph.index import Operand, Region, regions, see_through
 from autofusion.graph.ir import Graph, Node
 from autofusion.ops import Kind
 
@@ -50,21 +51,44 @@ class Form(NamedTuple):
     products: float
 
 
+@dataclass(frozen=True)
+class Widening:
+    """By name: contractions whose operands are read past the casts that widen them, and casts that nobody else
+    reads."""
+
+    contractions: frozenset[str] = frozenset()
+    casts: frozenset[str] = frozenset()
+
+
 class Forms:
     """Forms by node name, made when first asked for."""
 
-    def __init__(self, graph: Graph, hosted: frozenset[str] = frozenset()) -> None:
-        """`hosted`: nodes that code generation had no way to compute, by name."""
+    def __init__(self, graph: Graph, hosted: frozenset[str] = frozenset(), widening: Widening | None = None) -> None:
+        """`hosted`: nodes that code generation had no way to compute, by name. `widening`: casts that the unit of
+        contractions does itself."""
         self.graph = graph
         self.hosted = hosted
+        self.widening = widening or Widening()
         self._forms: dict[str, Form] = {}
         self._bytes: dict[str, int] = {}
 
     def of(self, node: Node) -> Form:
         form = self._forms.get(node.name)
         if form is None:
-            form = self._forms[node.name] = self._make(node, regions(self.graph, node))
+            found = regions(self.graph, node)
+            if node.name in self.widening.contractions:
+                found = tuple(self._before_casts(region) for region in found)
+            form = self._forms[node.name] = self._make(node, found)
         return form
+
+    def _before_casts(self, region: Region) -> Region:
+        """A contraction that reads what its operands were before they were widened."""
+        axes = {**region.axes, **region.reduced}
+        reads = []
+        for value, index, *_ in region.operands:
+            cast = self.graph.producers[value]
+            reads.append(Operand(*see_through(self.graph, cast.inputs[0], list(index), axes)))
+        return region._replace(operands=tuple(reads))
 
     def _make(self, node: Node, found: tuple[Region, ...]) -> Form:
         reads = tuple(dict.fromkeys([o.value for region in found for o in region.operands]))
@@ -89,8 +113,9 @@ class Forms:
         return None if node is None or node.kind is Kind.SOURCE else node
 
     def compute_nodes(self) -> Iterator[Node]:
-        """All nodes but views and sources, in order."""
-        return (n for n in self.graph.nodes if not n.is_view and n.kind is not Kind.SOURCE)
+        """All nodes but views, sources and casts that nobody has to compute, in order."""
+        skipped = self.widening.casts
+        return (n for n in self.graph.nodes if not n.is_view and n.kind is not Kind.SOURCE and n.name not in skipped)
 
 
 def plain_axis(index: Dim) -> str | None:

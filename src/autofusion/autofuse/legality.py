@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
+from autofusion.autofuse.axes import RESIDENT
 from autofusion.autofuse.cost import group_us, tiles_alone, time_of
 from autofusion.autofuse.forms import Form, estimate, plain_axis
+from autofusion.autofuse.products import Product, has_own_unit, within
 from autofusion.autofuse.space import Placed, Shares, Space
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Expr, symbols
@@ -42,6 +44,7 @@ class Group:
     parallel: int = 1
     steady: bool = False
     has_dependents: bool = False
+    contractions: list[Form] = field(default_factory=list)
     sealed: Code | None = None  # why nothing may join
 
     @property
@@ -97,7 +100,7 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         if verdict:
             return verdict
     space.connect(merge.form, merge)
-    verdict = _capacity(space, merge) or _profit(space, merge)
+    verdict = _capacity(space, merge) or _products(space, merge) or _profit(space, merge)
     return verdict or agreed(merge.groups[0].name, merge.form)
 
 
@@ -258,6 +261,46 @@ def _profit(space: Space, merge: Merge) -> Verdict | None:
     if merge.parallel == 1 and max(alone, *(g.parallel for g in merge.groups)) > 1:
         return _verdict(merge, Code.SPACE, "no axis is left to cut tiles along", lost_us=lost, won_us=won)
     return _verdict(merge, Code.PROFIT, "it would cost more than it saves", lost_us=lost, won_us=won)
+
+
+def _products(space: Space, merge: Merge) -> Verdict | None:
+    """A contraction on a unit of its own reads its operands again for every tile of its result, and consumers that
+    need whole rows leave it small tiles: the time of that against what the values between them would move."""
+    target = space.target
+    if not has_own_unit(target) or not space.axes.altered:
+        return None
+    crossing = sum([2 * space.forms.bytes(feed.value) for feed in merge.form.feeds if feed.producer in merge])
+    won = crossing / target.bandwidth / target.cores + target.barrier_us
+    lost, read, read_apart = 0.0, 0, crossing
+    for form in [form for group in merge.groups for form in group.contractions]:
+        shape, whole = _shape(space, form)
+        if any(whole):
+            apart = within(target, shape)
+            together = within(target, shape, whole, _room(space, merge, form))
+            lost += together.microseconds - apart.microseconds
+            read, read_apart = read + together.bytes, read_apart + apart.bytes
+    if lost <= won:
+        return None
+    text = "whole rows leave the contraction small tiles, and its operands are read again for each"
+    return _verdict(merge, Code.PROFIT, text, lost_us=lost, won_us=won, bytes=read, bytes_apart=read_apart)
+
+
+def _shape(space: Space, form: Form) -> tuple[Product, tuple[bool, bool]]:
+    """A contraction's extents, and whether whole columns and whole rows of its result have to be on-chip."""
+    region, local, axes = form.regions[0], space.placed[form.name].local[0], space.axes
+    names = [plain_axis(index) or "" for index in (0, 0, *region.output)]
+    rows, columns = ([local[n]] if n in local else [] for n in names[-2:])
+    batch = space.tiles([local[n] for n in names[:-2] if n in local])
+    depth = space.tiles([local[n] for n in region.reduced])
+    size = max(space.graph.values[operand.value].dtype.size for operand in region.operands)
+    whole = tuple(any(RESIDENT[axes.use[axes.find(axis)]] for axis in side) for side in (rows, columns))
+    return Product(batch, space.tiles(rows), space.tiles(columns), depth, size), (whole[0], whole[1])
+
+
+def _room(space: Space, merge: Merge, form: Form) -> int:
+    """Rows, or columns, that a tile may have where the others are whole: values, and the block that arrives."""
+    arriving = space.tile_bytes(space.placed[form.name].value)
+    return max(1, space.target.onchip_bytes // (peak_bytes(space, merge.nodes) + arriving))
 
 
 def _is_more_of_the_same(space: Space, merge: Merge) -> bool:

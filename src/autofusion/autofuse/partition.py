@@ -125,6 +125,7 @@ class Walk:
     def _absorb(self, keep: Group, group: Group) -> None:
         keep.nodes += group.nodes
         keep.members |= group.members
+        keep.contractions += group.contractions
         keep.written |= group.written
         keep.elsewhere |= group.elsewhere
         keep.has_dependents |= group.has_dependents
@@ -136,6 +137,8 @@ class Walk:
         written, elsewhere = effects(self.space, form)
         group.nodes.append(form.node)
         group.members.add(form.name)
+        if form.node.kind is Kind.CONTRACT:
+            group.contractions.append(form)
         group.written |= written
         group.elsewhere |= elsewhere
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from autofusion.superkernel.options import SuperKernelOptions
 
 Arguments = argparse.Namespace
 
@@ -28,6 +30,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_target(parser: argparse.ArgumentParser) -> None:
     """The machine by name; `autofusion targets` lists them."""
     parser.add_argument("--target", default="cpu", metavar="NAME", help="a machine of `autofusion targets` (cpu)")
+
+
+def add_superkernel(parser: argparse.ArgumentParser) -> None:
+    """What is switched off when groups are packed into launches."""
+    names = ", ".join(field.name.replace("_", "-") for field in fields(SuperKernelOptions))
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help=f"{names}; repeatable")
 
 
 def add_shape(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from autofusion import api
 from autofusion.cli import command, files, inputs, models
 from autofusion.cli.command import Arguments, Command
 from autofusion.errors import ArgumentError
+from autofusion.superkernel.options import SuperKernelOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     command.add_target(parser)
     command.add_shape(parser)
+    command.add_superkernel(parser)
     parser.add_argument("--unfused", action="store_true", help="every operator a group of its own")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (standard output)")
     parser.add_argument(
@@ -38,12 +40,13 @@ def run(arguments: Arguments) -> int:
         _check_out(arguments, target)
     graph = models.read(arguments.file, arguments.shape)
     inputs.sizes_of(graph, arguments.shape)
+    superkernel = SuperKernelOptions.without(arguments.without)
     if arguments.out is not None:
-        made = api.emit_files(graph, target, arguments.numerics, not arguments.unfused)
+        made = api.emit_files(graph, target, arguments.numerics, not arguments.unfused, superkernel)
         files.write_folder(arguments.out, made)
         print("\n".join(str(Path(arguments.out) / name) for name in made))
         return 0
-    text = api.emit(graph, arguments.stage, target, arguments.numerics, not arguments.unfused)
+    text = api.emit(graph, arguments.stage, target, arguments.numerics, not arguments.unfused, superkernel)
     text = text.rstrip("\n") + "\n"
     if arguments.output is None:
         print(text, end="")

@@ -66,8 +66,8 @@ def run(arguments: Arguments) -> int:
 
 LETTERS = {Way.NATIVE: "N", Way.COMPOSED: "C", Way.CAST: "F", Way.SCALAR: "S", Way.NOT: "-"}
 LEGEND = (
-    "N native: one instruction of the vector or the matrix unit, or none. C composed of several. F cast: as float32, "
-    "converted on the way in and out. S scalar unit, an element at a time. - not: the host computes it between "
+    "N native: one instruction of the vector or the matrix unit, or none. C composed of several. F cast: as float32 or "
+    "int32, converted on the way in and out. S scalar unit, an element at a time. - not: the host computes it between "
     "launches. A row is as good as the worst of its primitives; operands are contiguous, folds run along the last axis."
 )
 

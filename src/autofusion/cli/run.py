@@ -26,6 +26,7 @@ from autofusion.jit.pipeline import STAGES
 from autofusion.runtime import pool
 from autofusion.runtime.ascend import AscendExecutable, Counters
 from autofusion.runtime.executable import Executable
+from autofusion.superkernel.options import SuperKernelOptions
 
 REPEAT = 10
 
@@ -36,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command.add_input(parser)
     command.add_shape(parser)
     parser.add_argument("--check", action="store_true", help="compare with the reference; exit 1 outside tolerance")
+    command.add_superkernel(parser)
     parser.add_argument("--compare", choices=["unfused"], help="time op by op too")
     parser.add_argument(
         "--repeat", type=command.positive, metavar="N", help="timed runs (10; the first one on the AI Core model)"
@@ -115,7 +117,13 @@ def first_run(arguments: Arguments) -> Report:
     arrays, sizes = inputs.prepare(graph, arguments.shape, arguments.input, arguments.seed)
     with terminal.progress(f"compiling {graph.name}") as progress:
         start = time.perf_counter()
-        compiled = api.compile_graph(graph, arguments.target, arguments.numerics, progress=progress)
+        compiled = api.compile_graph(
+            graph,
+            arguments.target,
+            arguments.numerics,
+            progress=progress,
+            superkernel=SuperKernelOptions.without(arguments.without),
+        )
         if isinstance(compiled.executable, AscendExecutable):
             compiled.executable.prepare(lambda done, total: progress("launches", done, total))
         whole_ms = (time.perf_counter() - start) * 1e3
@@ -145,6 +153,8 @@ def first_run_of_program(arguments: Arguments) -> Report:
     """The same where sections are compiled as the run reaches them."""
     if arguments.compare:
         raise ArgumentError(f"--compare {arguments.compare}: not for a model with data-dependent control flow")
+    if arguments.without:
+        raise ArgumentError(f"--without {arguments.without[0]}: not for a model with data-dependent control flow")
     start = time.perf_counter()
     program = models.read_program(arguments.file, arguments.shape, arguments.target, arguments.numerics)
     read_ms = (time.perf_counter() - start) * 1e3

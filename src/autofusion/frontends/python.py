@@ -14,6 +14,7 @@ from autofusion.dims import Shape
 from autofusion.errors import ArgumentError
 from autofusion.frontends import onnx, opseq, tracer
 from autofusion.graph.ir import Graph
+from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.target import Target
 
 Dynamic = Mapping[str, Sequence[int | str]]
@@ -54,21 +55,23 @@ def compile(
     target: str | Target = "cpu",
     numerics: str = "default",
     dynamic: Dynamic | None = None,
+    superkernel: SuperKernelOptions | None = None,
 ) -> Any:
     """Compile a graph, a file (an op-sequence or an ONNX model), or a function with example inputs.
 
     `dynamic`: open dimensions by argument name, `{"x": ("n", 64)}`; one compile then serves all sizes. For an ONNX
-    model it replaces the declared dimensions, by sizes where numbers are given. Returns an
+    model it replaces the declared dimensions, by sizes where numbers are given. `superkernel`: what to switch off when
+    groups are packed into launches, to measure its effect. Returns an
     `api.Compiled` for a graph or file, a `Function` for a function; both are callable and have `.explain()`,
     `.source(stage)`, `.stats` and `.save(path)`. An ONNX model whose control flow depends on data gives an
     `onnx.Program`, which has the same but cannot be saved. Raises AutofusionError with one clear line.
     """
     if isinstance(what, str | Path):
         if Path(what).suffix.lower() == ".onnx":
-            return onnx.compile_file(what, dynamic, target, numerics)
-        return api.compile_graph(opseq.read(what), target, numerics)
+            return onnx.compile_file(what, dynamic, target, numerics, superkernel)
+        return api.compile_graph(opseq.read(what), target, numerics, superkernel=superkernel)
     if isinstance(what, Graph):
-        return api.compile_graph(what, target, numerics)
+        return api.compile_graph(what, target, numerics, superkernel=superkernel)
     if not callable(what):
         raise ArgumentError(f"compile takes a graph, a file or a function, got {type(what).__name__}")
     if example_inputs is None:
@@ -76,7 +79,7 @@ def compile(
     arrays = [api.as_array(a) for a in example_inputs]
     names = argument_names(what, len(arrays))
     traced = tracer.trace(what, [_spec(n, a, dynamic) for n, a in zip(names, arrays, strict=True)])
-    return Function(api.compile_graph(traced.graph, target, numerics), traced)
+    return Function(api.compile_graph(traced.graph, target, numerics, superkernel=superkernel), traced)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> list[str]:

@@ -70,7 +70,7 @@ def _source(
     called = {call.kernel for phase in launch.body for call in phase.body}
     symbols = pipeline.canonical_symbols(compilation.graph)
     used = {key: kernel for key, kernel in kernels.items() if key in called}
-    return render.render(name, plan, launch, used, symbols, compilation.target)
+    return render.render(name, plan, launch, used, symbols, compilation.target, compilation.options.superkernel)
 
 
 # -- op by op --------------------------------------------------------------------------------------------------------

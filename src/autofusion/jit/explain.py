@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofusion.autofuse import partition
-from autofusion.autofuse.forms import Forms, estimate
+from autofusion.autofuse.forms import estimate
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.dims import evaluate, symbol
 from autofusion.graph.ir import Graph
-from autofusion.jit.pipeline import Compilation, Numerics, Options, canonical_symbols
+from autofusion.jit.pipeline import Compilation, Numerics, Options, canonical_symbols, forms_of
 from autofusion.kernel import lower
 from autofusion.ops import Kind
 from autofusion.target import Target
@@ -117,7 +117,7 @@ def estimate_symbol(name: str) -> int:
 
 def unfused_bytes(graph: Graph, target: Target, options: Options, sizes: Mapping[str, int]) -> int:
     """Bytes if every operator were a group of its own: counted like the fused ones, from tile programs."""
-    forms = Forms(graph, options.hosted)
+    forms = forms_of(graph, target, options)
     strict = options.numerics is Numerics.STRICT
     known: dict[str, int] = {}
     total = 0

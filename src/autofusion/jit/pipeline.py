@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from autofusion import config, dims, text
-from autofusion.autofuse import improve, partition
+from autofusion.autofuse import improve, partition, widening, zero_points
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup, Partition
 from autofusion.dims import Dim
@@ -33,6 +33,7 @@ from autofusion.runtime import pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import build as packing
 from autofusion.superkernel.build import KernelCall
+from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.superkernel.plan import Place, Plan, Storage
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
@@ -62,6 +63,7 @@ class Options:
     cpu: str = "host"
     hosted: frozenset[str] = frozenset()
     schedules: Callable[[Kernel, Target], Schedule] = schedule.propose
+    superkernel: SuperKernelOptions = field(default_factory=SuperKernelOptions)
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,11 @@ def lower_graph(
     return _Compiler(graph, target, options or Options(), progress).run(generate=False)
 
 
+def forms_of(graph: Graph, target: Target, options: Options) -> Forms:
+    """The index forms of a graph's nodes, as the target and the options have them."""
+    return Forms(graph, options.hosted, widening.find(graph, target, options.hosted))
+
+
 class _Compiler:
     """One compile: what its stages share."""
 
@@ -167,9 +174,10 @@ class _Compiler:
             self.dump.write("source", str(self.source))
         _check_world(self.source)
         with self.clock.stage("passes"):
-            graph = passes.lay_out(passes.run(self.source), self.target)
+            graph = zero_points.multiply_out(passes.run(self.source), self.target)
+            graph = passes.lay_out(widening.narrow_constants(graph, self.target), self.target)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
-        self.graph, self.forms = graph, Forms(graph, self.options.hosted)
+        self.graph, self.forms = graph, forms_of(graph, self.target, self.options)
         self.symbols = tuple(canonical_symbols(graph).values())
         with self.clock.stage("autofuse"):
             groups = partition_graph(graph, self.target, self.options.fuse, self.forms)
@@ -179,7 +187,7 @@ class _Compiler:
             if self.progress:
                 self.progress("kernels", number, len(device))
             made.append(self._group(group, generate))
-        plan = plan_of(graph, groups, made, self.codes)
+        plan = plan_of(graph, groups, made, self.codes, self.options.superkernel)
         compilation = Compilation(
             self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
         )
@@ -297,7 +305,13 @@ def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Tar
     )
 
 
-def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mapping[str, Code]) -> Plan:
+def plan_of(
+    graph: Graph,
+    groups: Partition,
+    made: list[GroupCode],
+    codes: Mapping[str, Code],
+    options: SuperKernelOptions | None = None,
+) -> Plan:
     by_group = {g.group.name: g for g in made}
     calls: list[KernelCall | FusionGroup] = []
     for group in groups.groups:
@@ -322,7 +336,7 @@ def plan_of(graph: Graph, groups: Partition, made: list[GroupCode], codes: Mappi
             group, compiled.name, code.lowered.arguments, tuple(written), chunks, scratch, checks, partials
         )
         calls.append(call)
-    return packing.build(graph, calls)
+    return packing.build(graph, calls, options)
 
 
 def load(compilation: Compilation) -> Executable:

@@ -87,16 +87,17 @@ class Map:
     axes: tuple[Axis, ...]
 
 
-@ir("copy {target} <- {source} over {axes}[[ through={through}]]")
+@ir("copy {target} <- {source} over {axes}[[ scale={scale}]][[ through={through}]]")
 @dataclass(frozen=True)
 class Copy:
-    """Move elements, changing nothing but their type to the target's. `through`: elementwise ops that the copy path
-    does on the way, in order."""
+    """Move elements, changing nothing but their type to the target's. What the copy path does on the way, in order:
+    `scale` multiplies them, as float32; `through`: elementwise ops."""
 
     target: Access
     source: Operand
     axes: tuple[Axis, ...]
     through: tuple[str, ...] = ()
+    scale: float = 1.0
 
 
 @ir("fold {target}:{dtype} = {fold} {operand} over {axes} reduce {reduced}[[ accumulate={accumulate}]]")

@@ -455,8 +455,11 @@ def _trilu_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
 
 
 def _columns_from(F: Builder, rows: Dim, columns: Dim, k: int) -> tuple[Any, Any]:
-    down = F.iota(shape=(rows, 1), axis=0, dtype=DType.INT64)
-    return F.iota(shape=(1, columns), axis=1, dtype=DType.INT64), F.add(down, F.scalar(k, DType.INT64))
+    """(columns, rows + k) as positions, of 32 bits where they fit."""
+    fit = all(isinstance(n, int) and n + abs(k) < 1 << 31 for n in (rows, columns))
+    dtype = DType.INT32 if fit else DType.INT64
+    down = F.iota(shape=(rows, 1), axis=0, dtype=dtype)
+    return F.iota(shape=(1, columns), axis=1, dtype=dtype), F.add(down, F.scalar(k, dtype))
 
 
 def _trilu_lower(F: Builder, a: Any, attrs: Attrs) -> Any:

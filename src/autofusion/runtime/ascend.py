@@ -114,9 +114,10 @@ def _cores(source: Source, on: acl.Device) -> int:
 class Counters:
     """What the launches of a call did, summed: counted by the AI Core model.
 
-    `moved`: bytes by path, such as "GM->UB". `gm_read`, `gm_written`: bytes between global memory and the chip.
-    `workspace_bytes`: the part of them that goes through the workspace (rings between the units, partials, values
-    between groups), read and written. `onchip_peak`: bytes by memory space, of the core and launch with the most.
+    `barriers`: how often all cores, or all of one kind, met. `moved`: bytes by path, such as "GM->UB". `gm_read`,
+    `gm_written`: bytes between global memory and the chip. `workspace_bytes`: the part of them that goes through the
+    workspace (rings between the units, partials, values between groups), read and written. `onchip_peak`: bytes by
+    memory space, of the core and launch with the most.
     """
 
     launches: int
@@ -149,7 +150,7 @@ def counters(sources: Sequence[Source], reports: Sequence[aicore.Report]) -> Cou
             through += report.gm_read[at] + report.gm_written[at]
     return Counters(
         launches=sum(report.launches for report in reports),
-        barriers=sum(report.synchronisation.get("SyncAll", 0) for report in reports),
+        barriers=sum(report.synchronisation[kind] for report in reports for kind in ("SyncAll", "CrossCoreMeet")),
         gm_read=sum(report.bytes_read for report in reports),
         gm_written=sum(report.bytes_written for report in reports),
         workspace_bytes=through,

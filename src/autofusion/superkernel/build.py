@@ -11,6 +11,7 @@ from autofusion.dims import Dim
 from autofusion.graph.ir import Graph, Node
 from autofusion.kinds import Kind
 from autofusion.placement import Span, first_fit
+from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.superkernel.plan import (
     Call,
     Check,
@@ -41,7 +42,7 @@ class KernelCall:
     workspace: tuple[Storage, ...] = ()
 
 
-def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
+def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup], options: SuperKernelOptions | None = None) -> Plan:
     """The plan of a graph; device groups come as `KernelCall`, host groups as they are, in an order of execution."""
     segments: list[list[KernelCall] | FusionGroup] = []
     for group in groups:
@@ -60,7 +61,8 @@ def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup]) -> Plan:
         else:
             lines.append(_launch(segment, checks))
     partials = {s.name: s for g in groups if isinstance(g, KernelCall) for s in g.workspace}
-    storages, workspace = _storages(graph, lines, partials)
+    reuse = (options or SuperKernelOptions()).workspace_reuse
+    storages, workspace = _storages(graph, lines, partials, reuse)
     writes = [WriteBack(o.writes, o.name) for o in graph.outputs if o.writes is not None]
     plan = Plan(graph.name, workspace, graph.symbols, (*storages, *checks, *lines, *writes))
     verify(plan)
@@ -92,9 +94,10 @@ def _launch(calls: Sequence[KernelCall], checks: list[Check]) -> Launch:
 
 
 def _storages(
-    graph: Graph, lines: Sequence[Launch | HostCall], partials: Mapping[str, Storage]
+    graph: Graph, lines: Sequence[Launch | HostCall], partials: Mapping[str, Storage], reuse: bool
 ) -> tuple[list[Storage], Dim]:
-    """A storage per value that crosses groups; those of the workspace share bytes where their lifetimes do not meet."""
+    """A storage per value that crosses groups; those of the workspace share bytes where their lifetimes do not meet, if
+    they may at all."""
     results = {o.name for o in graph.outputs}
     arguments = {v.name for v in graph.inputs}
     first: dict[str, int] = {}
@@ -126,6 +129,8 @@ def _storages(
             storages.append(Storage(name, value.dtype, value.shape, Place.RESULT))
         else:
             inner.append(Storage(name, value.dtype, value.shape, Place.WORKSPACE))
+    if not reuse:
+        first, last = dict.fromkeys(first, 0), dict.fromkeys(last, clock)
     placed, total = _place(inner, first, last)
     return storages + placed, total
 

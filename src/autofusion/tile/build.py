@@ -8,6 +8,7 @@ unit of their own, each step has two bodies, and the results go through a ring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd, lcm
@@ -59,15 +60,18 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Drain:
-    """How a contraction's result leaves for global memory: the first value of its accumulator, ops on the way, and
-    where to."""
+    """How a contraction's result leaves for global memory: the first value of its accumulator, a factor and ops on the
+    way, and where to."""
 
     bias: Access | None
     through: tuple[str, ...]
     target: Access
+    scale: float = 1.0
 
 
 BIAS = "BT"  # the space that accumulators can start from
+SCALE_DIGITS = 11  # binary digits of a factor on the way out: the low 13 of float32's 24 are dropped
+FLOAT16_MOST = 65504.0
 
 
 class _Builder:
@@ -87,6 +91,7 @@ class _Builder:
         self.buffers: dict[str, Buffer] = {}
         self.rings: list[Ring] = []
         self.values: dict[str, str] = {}
+        self.whole: set[str] = set()  # axes along which a block of the contraction at hand is the whole tile
         self.drain = self._drained() if self.divided else None
 
     def _legal_outer(self) -> dict[str, int]:
@@ -125,7 +130,7 @@ class _Builder:
         if path is None:
             return None
         value, bias, through = statement.target, None, []  # type: Access, Access | None, list[str]
-        leaves = statement.dtype
+        leaves, scale = statement.dtype, None  # type: DType, float | None
         for line in self.kernel.statements:
             if line is statement:
                 continue
@@ -134,12 +139,18 @@ class _Builder:
                 return None
             if isinstance(line, Copy):
                 fits = line.target.name in self.params and self.params[line.target.name].dtype is leaves
-                return _Drain(bias, tuple(through), line.target) if fits else None
-            found = None if leaves is not statement.dtype else self._way(line, value, statement)
+                if leaves is not statement.dtype and not statement.dtype.is_float:
+                    fits = fits and self._is_exact(statement, scale or 1.0, leaves, bias is not None)
+                return _Drain(bias, tuple(through), line.target, scale or 1.0) if fits else None
+            found = self._way(line, value, leaves)
             if isinstance(found, Access):
-                if bias is not None or through or self.target.route(GM, BIAS) is None:
+                if bias is not None or through or leaves is not statement.dtype or self.target.route(GM, BIAS) is None:
                     return None
                 bias = found
+            elif isinstance(found, float):
+                if scale is not None or statement.dtype.is_float or found <= 0 or "scale" not in path.performs:
+                    return None
+                scale = found
             elif found == "cast" and found in path.performs:
                 leaves = cast(Map, line).dtype  # by the type of what it is copied to
             elif found in path.performs and not through:
@@ -149,26 +160,44 @@ class _Builder:
             value = line.target
         return None
 
+    def _is_exact(self, statement: Contract, scale: float, leaves: DType, biased: bool) -> bool:
+        """Whether an integer result that is multiplied by a number on its way out is what the graph asks for: the
+        number has no more digits than the path keeps, and no result is beyond the range of float16, where the path
+        stops at the greatest finite number."""
+        if leaves is not DType.FLOAT16 or math.frexp(scale)[0] * 2**SCALE_DIGITS % 1 or scale < 2.0**-126:
+            return False
+        width = self.params[statement.left.name].dtype.size if statement.left.name in self.params else 4
+        depth = dims.product(a.extent for a in statement.reduced)
+        most = 2**31
+        if isinstance(depth, int) and not biased and width == 1:
+            most = min(most, depth << 14)
+        return most * scale < FLOAT16_MOST
+
     def _readers(self, name: str) -> int:
         return sum(isinstance(o, Access) and o.name == name for s in self.kernel.statements for o in operands_of(s))
 
-    def _way(self, line: Statement, value: Access, made: Contract) -> Access | str | None:
-        """What a map does to a result, as the copy path names it; a row bias as its operand; "" for nothing."""
+    def _way(self, line: Statement, value: Access, now: DType) -> Access | float | str | None:
+        """What a map does to a result that is of type `now` by then, as the copy path names it; a row bias as its
+        operand; a factor as a number; "" for nothing."""
         if not isinstance(line, Map) or line.target.index != value.index:
             return None
         others = [o for o in line.operands if o != value]
         if line.op == "cast":
-            if line.dtype is made.dtype:
+            if line.dtype is now:
                 return ""
-            return "cast" if made.dtype is DType.FLOAT32 and line.dtype.is_reduced else None
-        if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is made.dtype:
+            narrow = now in (DType.FLOAT32, DType.INT32) and line.dtype.is_reduced
+            return "cast" if narrow or (now, line.dtype) == (DType.INT32, DType.FLOAT32) else None
+        if line.op == "mul" and len(others) == 1 and isinstance(others[0], Literal) and line.dtype is DType.FLOAT32:
+            factor = others[0].value
+            return None if isinstance(factor, Expr) or now is not DType.FLOAT32 else float(factor)
+        if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is now:
             return "relu"
-        if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is made.dtype:
+        if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is now:
             other: Access = others[0]
-            columns = {str(i) for i in made.target.index[-1:]}
+            columns = {str(i) for i in value.index[-1:]}
             outside = self.params.get(other.name)
             used = {n for i in other.index for n in symbols(i)}
-            types = (made.dtype, *((DType.FLOAT16,) if made.dtype is DType.FLOAT32 else ()))
+            types = (now, *((DType.FLOAT16,) if now is DType.FLOAT32 else ()))
             return other if outside is not None and outside.dtype in types and used == columns else None
         return None
 
@@ -607,7 +636,8 @@ class _Builder:
 
     def _blocked(self, statement: Contract, block: _Block, put: bool) -> None:
         sizes = self._block_sizes(statement)
-        loops = [(a, sizes[a.name]) for a in statement.axes if a.name in sizes]
+        self.whole = {a.name for a in statement.axes if self._is_whole(a, sizes[a.name])}
+        loops = [(a, sizes[a.name]) for a in statement.axes if a.name not in self.whole]
         before = self.tiles
         outer_extents = {a.name: self.extent(a) for a in statement.axes}
         inner = _Block()
@@ -626,6 +656,16 @@ class _Builder:
             lines = (Loop(f"{axis.name}_u", 0, extent, size, (*head, *rest)),)
         block.lines += lines
 
+    def _is_whole(self, axis: Axis, size: int) -> bool:
+        """Whether one block is the whole tile along an axis: tiles along an outer axis have an element at least."""
+        extent, bound = self.extent(axis), self.bound(axis.name)
+        fits = isinstance(bound, int) and bound <= size
+        return fits and (axis.name in self.outer or (isinstance(extent, int) and extent > 0))
+
+    def _begin(self, axis: str) -> Dim:
+        """Where a block begins in its tile."""
+        return 0 if axis in self.whole else sym(f"{axis}_b")
+
     def _block_sizes(self, statement: Contract) -> dict[str, int]:
         """Sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
         names = map(str, statement.target.index[-2:])
@@ -643,6 +683,8 @@ class _Builder:
     def _block_extent(self, axis: Axis, size: int) -> Dim:
         """The extent of a block's axis: its size, or the least of that and what is left of the tile."""
         extent = self.extent(axis)
+        if axis.name in self.whole:
+            return extent
         return size if isinstance(extent, int) and extent % size == 0 else sym(f"{axis.name}_m")
 
     def _ring(self, statement: Contract, sizes: dict[str, int]) -> Ring:
@@ -664,7 +706,7 @@ class _Builder:
         axes = self._inside(statement, sizes)
         depth = 1
         inner, reduced = block, statement.reduced
-        shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        shift = {a.name: dims.add(self._begin(a.name), sym(a.name)) for a in statement.axes}
         first: Operand = Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0)
         if self.drain is not None and self.drain.bias is not None:
             first = self._block_operand(statement, self.drain.bias, BIAS, sizes, shift, block)
@@ -691,7 +733,7 @@ class _Builder:
         for name in self.outer:
             moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
         goal = Access(self.drain.target.name, tuple(substitute(i, moved) for i in self.drain.target.index))
-        block.lines.append(Copy(goal, target, axes, self.drain.through))
+        block.lines.append(Copy(goal, target, axes, self.drain.through, self.drain.scale))
 
     def _depth(self, statement: Contract) -> int:
         """The schedule's depth of a block, or less where an operand's depth is made of parts (heads, say), so that no
@@ -723,6 +765,8 @@ class _Builder:
             raise TargetError(f"{self.target.name} has no path for operand {operand.name} to {space}")
         depth = {a.name for a in statement.reduced}
         used = {n for i in operand.index for n in symbols(i)}
+        if space in (self.cube.left, self.cube.right):  # the unit reads what repeats, too
+            used |= symbols((0, 0, *statement.target.index)[-2 if space == self.cube.left else -1]) | depth
         own = [a for a in (*statement.axes, *statement.reduced) if a.name in used]
         size = {a.name: self._depth(statement) for a in statement.reduced}
         shape = tuple(size[a.name] if a.name in depth else sizes[a.name] for a in own)
@@ -735,7 +779,7 @@ class _Builder:
         )
         index = tuple(sym(a.name) for a in own)
         blocks = {a.name: self.outer.get(a.name, sizes[a.name]) for a in statement.axes}
-        moved = {n: _Offset(sym(f"{n}_b"), sizes[n], sizes[n]) for n in blocks}
+        moved = {n: _Offset(self._begin(n), sizes[n], sizes[n]) for n in blocks}
         moved |= {n: _Offset(sym(f"{n}_o"), size[n], size[n]) for n in depth}
         for name, tile in self.outer.items():
             inner = moved.get(name, _Offset(0, tile, tile))
@@ -765,7 +809,7 @@ class _Builder:
         slot = self.buffer(statement.dtype, ring.shape, self.vector.left)
         block.lines.append(Take(slot, ring.name))
         value = self.value_buffer(statement)
-        shift = {a.name: sym(f"{a.name}_b") + sym(a.name) for a in statement.axes}
+        shift = {a.name: dims.add(self._begin(a.name), sym(a.name)) for a in statement.axes}
         target = Access(value, tuple(substitute(i, shift) for i in statement.target.index))
         block.lines.append(Copy(target, Access(slot, statement.target.index), self._inside(statement, sizes)))
 

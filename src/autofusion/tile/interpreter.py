@@ -400,6 +400,8 @@ class _Machine:
     def copy(self, line: Copy, scalars: Mapping[str, int], core: _Core) -> None:
         grid = _Grid(line.axes, scalars)
         values = self.read(line.source, grid, core)
+        if line.scale != 1.0:
+            values = values.astype(np.float32) * np.float32(line.scale)
         for op in line.through:
             values = np.asarray(TABLE.get(op).reference(values))
         self.write(line.target, grid, values, core)

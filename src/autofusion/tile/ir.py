@@ -289,7 +289,8 @@ def _rules(target: Target) -> tuple[Rule, ...]:
             path = target.paths.get((source, goal))
             if path is None or path.unit != body.unit:
                 return f"{target.name} has no copy path {source} -> {goal} on {body.unit}: {text.show(statement)}"
-            absent = [op for op in getattr(statement, "through", ()) if op not in path.performs]
+            scaled = ("scale",) if getattr(statement, "scale", 1.0) != 1.0 else ()
+            absent = [op for op in (*scaled, *getattr(statement, "through", ())) if op not in path.performs]
             if absent:
                 return f"{target.name}: the path {source} -> {goal} does not perform {absent[0]}"
         return None

@@ -5,6 +5,10 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+__aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
 // A part of a byte tensor, as elements of T.
 template <typename T>
 __aicore__ inline LocalTensor<T> At(const LocalTensor<uint8_t>& bytes, uint32_t offset) {
@@ -69,8 +73,9 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 6656);
         pipe.InitBuffer(store1, 2, 3328);
-        pipe.InitBuffer(area, 7488);
+        pipe.InitBuffer(area, 48960);
         work = area.Get<uint8_t>();
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 12240);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t*>(p2Address));
@@ -80,6 +85,10 @@ public:
         const LocalTensor<uint8_t> v0 = At<uint8_t>(work, 0);  // t
         const LocalTensor<int32_t> v1 = At<int32_t>(work, 832);  // t_1
         const LocalTensor<int32_t> v2 = At<int32_t>(work, 4160);  // t_2
+        const LocalTensor<float> t0 = At<float>(work, 7488);
+        const LocalTensor<float> t1 = At<float>(work, 23872);
+        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 40256);
+        const LocalTensor<half> h0 = At<half>(work, 40768);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c; t < Least(7, c + 1); ++t) {
                 const int64_t i0_o = t * 832;
@@ -94,16 +103,29 @@ public:
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<int32_t> v3 = At<int32_t>(out1, 0);
                 // t
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    v0.SetValue(i0, static_cast<uint8_t>((b1.GetValue(i0) < b2.GetValue(i0))));
+                for (int64_t j = 0; j < i0_n; j += CHUNK) {
+                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n - j));
+                    const int32_t whole = RoundUp(n, 64);
+                    Max(t0.ReinterpretCast<int32_t>(), b1[j], b2[j], n);
+                    Adds(t1.ReinterpretCast<int32_t>(), b1[j], static_cast<int32_t>(0), n);
+                    Compare(m0, t0.ReinterpretCast<int32_t>(), t1.ReinterpretCast<int32_t>(), CMPMODE::EQ, whole);
+                    Not(m0.ReinterpretCast<uint16_t>(), m0.ReinterpretCast<uint16_t>(), whole / 16);
+                    Duplicate(t0, 1.0f, whole);
+                    Select(t0, m0, t0, 0.0f, SELMODE::VSEL_TENSOR_SCALAR_MODE, n);
+                    Cast(h0, t0, RoundMode::CAST_NONE, n); Cast(v0[j], h0, RoundMode::CAST_TRUNC, n);
                 }
                 // t_1
                 Add(v1[0], b1[0], b2[0], i0_n);
                 // t_2
                 Muls(v2[0], b1[0], static_cast<int32_t>(3), i0_n);
                 // t_3
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    v3.SetValue(i0, static_cast<int32_t>(((v0.GetValue(i0) != 0) ? v1.GetValue(i0) : v2.GetValue(i0))));
+                for (int64_t j = 0; j < i0_n; j += CHUNK) {
+                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n - j));
+                    const int32_t whole = RoundUp(n, 64);
+                    Cast(h0, v0[j], RoundMode::CAST_NONE, n); Cast(t0, h0, RoundMode::CAST_NONE, n);
+                    CompareScalar(m0, t0, 0.0f, CMPMODE::EQ, whole);
+                    Not(m0.ReinterpretCast<uint16_t>(), m0.ReinterpretCast<uint16_t>(), whole / 16);
+                    Select(v3[j].ReinterpretCast<float>(), m0, v1[j].ReinterpretCast<float>(), v2[j].ReinterpretCast<float>(), SELMODE::VSEL_TENSOR_TENSOR_MODE, n);
                 }
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
@@ -115,6 +137,7 @@ public:
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TBuf<TPosition::VECCALC> area;

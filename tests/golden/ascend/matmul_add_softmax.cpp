@@ -9,6 +9,8 @@ constexpr float QUIET_NAN = __builtin_nanf("");
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
@@ -56,69 +58,28 @@ __aicore__ inline void Store(const GlobalTensor<T>& to, const LocalTensor<T>& fr
     }
 }
 
-// The element that fills the block `from`, n times: bit by bit, whatever it is.
-__aicore__ inline void Spread(const LocalTensor<float>& to, const LocalTensor<float>& from, int32_t n) {
-    const LocalTensor<uint16_t> bits = from.ReinterpretCast<uint16_t>(), goal = to.ReinterpretCast<uint16_t>();
-    const int32_t repeats = n / 64, rest = n % 64;
-    if (repeats > 0) {
-        Or(goal, bits, bits, static_cast<uint64_t>(128), static_cast<uint8_t>(repeats), {1, 0, 0, 8, 0, 0});
-    }
-    if (rest > 0) {
-        Or(goal[repeats * 128], bits, bits, static_cast<uint64_t>(rest * 2), 1, {1, 0, 0, 8, 0, 0});
-    }
-}
+// How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
+// along the other axis, to be turned on the way to L0.
+enum class FractalForm { Plain, Single, Turned };
 
-__aicore__ inline float SumOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work,
-                                  int64_t n) {
-    if (n <= 0) {
-        return 0.0f;
-    }
-    ReduceSum(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
-}
-
-// A sum with NaN is NaN, and so is one of both infinities: only then are the elements looked at.
-__aicore__ inline bool HoldsNaN(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    const float sum = SumOfRow(row, work, n);
-    if (sum == sum) {
-        return false;
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        const float value = row.GetValue(i);
-        if (value != value) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// NaN if the row holds one: ReduceMax is not promised to keep it.
-__aicore__ inline float GreatestOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    if (n <= 0) {
-        return -INFINITE;
-    }
-    if (HoldsNaN(row, work, n)) {
-        return QUIET_NAN;
-    }
-    ReduceMax(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
-}
-
-// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row.
-// `Square`: each 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
-template <bool Single, bool Square, typename T>
+// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares:
+// of 32-bit elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
     if (rows <= 0 || cols <= 0) {
         return;
     }
     constexpr int64_t lanes = 32 / sizeof(T);
-    const int64_t part = Square ? 16 : rows;
+    constexpr bool squares = form == FractalForm::Turned && sizeof(T) == 4;
+    constexpr int32_t unit = form == FractalForm::Turned && sizeof(T) == 1 ? 32 : 16;
+    const int64_t part = squares ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
         const int64_t count = Least(part, rows - first);
-        const int64_t blocks = Single && rows == 1 ? 1 : Square ? 16 : RoundUp(static_cast<int32_t>(rows), 16);
+        const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
+        const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);
@@ -169,14 +130,16 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
     }
 }
 
-// Squares of 16 x 16 of 32-bit elements, turned on their way from L1 to L0.
+// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way
+// from L1 to L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of
+// the next.
 template <typename T>
-__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t gap,
-                                 int64_t halves) {
+__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
+                                 int64_t gap, int64_t halves) {
     LoadData2dTransposeParams run;
     run.startIndex = 0;
     run.repeatTimes = static_cast<uint8_t>(count);
-    run.srcStride = 1;
+    run.srcStride = static_cast<uint16_t>(stride);
     run.dstGap = static_cast<uint16_t>(gap);
     run.dstFracGap = static_cast<uint16_t>(halves);
     LoadDataWithTranspose(to, from, run);
@@ -188,7 +151,7 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
     const int64_t columns = (n + 15) / 16, depth = (k + 15) / 16;
     for (int64_t step = 0; step < depth; ++step) {
         if constexpr (sizeof(T) == 4) {
-            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 0, columns - 1);
+            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 1, 0, columns - 1);
         } else {
             FractalRun(to[step * columns * 256], from[step * 256], columns, depth, true);
         }
@@ -213,8 +176,8 @@ __aicore__ inline MmadParams ProductOf(int64_t m, int64_t n, int64_t k, bool fre
     return shape;
 }
 
-template <typename T>
-__aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
+template <typename A, typename T>
+__aicore__ inline void Multiply(const LocalTensor<A>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
                                 int64_t m, int64_t n, int64_t k, bool fresh) {
     if (!fresh) {
         Ordered(m, n);
@@ -222,42 +185,47 @@ __aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<
     Mmad(to, left, right, ProductOf(m, n, k, fresh));
 }
 
-// m x n results to global memory; ReLU and the rounding to T happen on the way.
-template <typename T>
-__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>& from, int64_t m, int64_t n,
-                             int64_t pitch, bool relu) {
+// m x n results to global memory, row by row.
+__aicore__ inline FixpipeParamsV220 DrainShape(int64_t m, int64_t n, int64_t pitch, bool relu) {
     FixpipeParamsV220 shape;
     shape.nSize = static_cast<uint16_t>(n);
     shape.mSize = static_cast<uint16_t>(m);
     shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
     shape.dstStride = static_cast<uint32_t>(pitch);
-    if constexpr (std::is_same_v<T, half>) {
-        shape.quantPre = QuantMode_t::F322F16;
-    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
-        shape.quantPre = QuantMode_t::F322BF16;
-    } else {
-        shape.quantPre = QuantMode_t::NoQuant;
-    }
+    shape.quantPre = QuantMode_t::NoQuant;
     shape.reluEn = relu;
     shape.unitFlag = 0;
     shape.ndNum = 1;
     shape.srcNdStride = 0;
     shape.dstNdStride = 0;
-    Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
+    return shape;
+}
+
+// ReLU and the rounding to T happen on the way.
+template <typename T, typename A>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
+                             int64_t pitch, bool relu) {
+    FixpipeParamsV220 shape = DrainShape(m, n, pitch, relu);
+    if constexpr (std::is_same_v<T, half>) {
+        shape.quantPre = QuantMode_t::F322F16;
+    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+        shape.quantPre = QuantMode_t::F322BF16;
+    }
+    Fixpipe<T, A, CFG_ROW_MAJOR>(to, from, shape);
 }
 
 // Tiles from the cube to its two vector cores, through global memory: one is read while the next is
 // written. Both vector cores pass every tile; the one that it is not for skips it.
-template <int Ready, int Free>
+template <typename T, int Ready, int Free>
 struct Ring {
     static constexpr int64_t DEPTH = 2;
-    GlobalTensor<float> slots;
+    GlobalTensor<T> slots;
     int64_t size = 0, passed = 0;
     __aicore__ inline void Init(GM_ADDR address, int64_t elements) {
-        slots.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(address));
+        slots.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(address));
         size = elements;
     }
-    __aicore__ inline GlobalTensor<float> ToFill() {
+    __aicore__ inline GlobalTensor<T> ToFill() {
         if (passed >= DEPTH) {
             CrossCoreWaitFlag(Free);
         }
@@ -272,7 +240,7 @@ struct Ring {
             CrossCoreWaitFlag(Free);
         }
     }
-    __aicore__ inline GlobalTensor<float> ToRead() {
+    __aicore__ inline GlobalTensor<T> ToRead() {
         CrossCoreWaitFlag(Ready);
         return slots[passed % DEPTH * size];
     }
@@ -296,6 +264,193 @@ struct Share {
     }
 };
 
+// How an operand lies along a row: its elements behind each other, or one block or vector again and
+// again.
+enum class Along { ROW, BLOCK, VECTOR };
+
+struct Plus {
+    static constexpr float IDENTITY = 0;
+    static constexpr int64_t MOST = 16;
+    static constexpr bool LOSES_NAN = false;
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Add(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Adds(to, to, state, static_cast<int32_t>(n));
+    }
+    static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
+                                        int64_t repeats, int64_t blocks) {
+        WholeReduceSum(to, from, static_cast<int32_t>(mask), static_cast<int32_t>(repeats), 1, 1,
+                       static_cast<int32_t>(blocks));
+    }
+};
+
+struct Larger {
+    static constexpr float IDENTITY = -INFINITE;
+    static constexpr int64_t MOST = 255;
+    static constexpr bool LOSES_NAN = true;
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Max(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Maxs(to, to, state, static_cast<int32_t>(n));
+    }
+    static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
+                                        int64_t repeats, int64_t blocks) {
+        WholeReduceMax(to, from, static_cast<int32_t>(mask), static_cast<int32_t>(repeats), 1, 1,
+                       static_cast<int32_t>(blocks), ReduceOrder::ORDER_ONLY_VALUE);
+    }
+};
+
+struct Minus {
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+};
+
+struct Over {
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Div(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+};
+
+// Elements, each into a block of its own.
+template <typename T>
+__aicore__ inline void FillBlocks(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n) {
+    for (int64_t first = 0; first < n; first += 2040) {
+        Brcb(to[first * 8], from[first], static_cast<uint8_t>((Least(2040, n - first) + 7) / 8), {1, 8});
+    }
+}
+
+// to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
+// row, or the next vector of one row, whatever takes fewer instructions.
+template <typename Op, Along To, Along A, Along B, typename T>
+__aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b, int64_t rows,
+                              int64_t n, int64_t toPitch, int64_t aPitch, int64_t bPitch) {
+    constexpr int64_t lanes = 32 / sizeof(T), vector = 8 * lanes, most = 255;
+    constexpr uint8_t toBlock = To != Along::BLOCK, aBlock = A != Along::BLOCK, bBlock = B != Along::BLOCK;
+    constexpr int64_t toStep = To == Along::ROW, aStep = A == Along::ROW, bStep = B == Along::ROW;
+    const int64_t whole = n / vector, rest = n % vector;
+    const bool together = Greatest(toPitch, Greatest(aPitch, bPitch)) <= most * lanes;
+    const BinaryRepeatParams along(toBlock, aBlock, bBlock, 8 * toStep, 8 * aStep, 8 * bStep);
+    const BinaryRepeatParams down(toBlock, aBlock, bBlock, static_cast<uint8_t>(together ? toPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? aPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? bPitch / lanes : 0));
+    const int64_t height = together ? most : 1;
+    if (together && whole <= rows) {
+        for (int64_t row = 0; row < rows; row += height) {
+            for (int64_t k = 0; k < whole * vector; k += vector) {
+                Op::Step(to[row * toPitch + k * toStep], a[row * aPitch + k * aStep], b[row * bPitch + k * bStep],
+                         static_cast<uint64_t>(vector), Least(height, rows - row), down);
+            }
+        }
+    } else {
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t k = 0; k < whole; k += most) {
+                const int64_t at = k * vector;
+                Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                         static_cast<uint64_t>(vector), Least(most, whole - k), along);
+            }
+        }
+    }
+    if (rest > 0) {
+        const int64_t at = whole * vector;
+        for (int64_t row = 0; row < rows; row += height) {
+            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                     static_cast<uint64_t>(rest), Least(height, rows - row), down);
+        }
+    }
+}
+
+// The fold of each row, one behind the other: the vectors of a row onto one, then its lanes.
+template <typename Op>
+__aicore__ inline void FoldEach(const LocalTensor<float>& to, const LocalTensor<float>& rowsFrom, int64_t rows,
+                                int64_t n, int64_t pitch, const LocalTensor<float>& room) {
+    constexpr int64_t part = Op::MOST * 64;
+    LocalTensor<float> from = rowsFrom, sums = room;
+    while (n > 64) {
+        const int64_t width = (n + part - 1) / part * 64;
+        Duplicate(sums, Op::IDENTITY, static_cast<int32_t>(rows * width));
+        for (int64_t first = 0; first < n; first += part) {
+            const LocalTensor<float> sum = sums[first / Op::MOST];
+            ByRows<Op, Along::VECTOR, Along::ROW, Along::VECTOR>(sum, from[first], sum, rows, Least(part, n - first),
+                                                                 width, pitch, width);
+        }
+        from = sums;
+        sums = sums[rows * width];
+        n = width;
+        pitch = width;
+    }
+    for (int64_t row = 0; row < rows; row += 255) {
+        Op::Close(to[row], from[row * pitch], n, Least(255, rows - row), pitch / 8);
+    }
+}
+
+// One sum of all rows.
+__aicore__ inline void SumOfAll(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t rows, int64_t n,
+                                int64_t pitch, const LocalTensor<float>& room) {
+    const bool joined = n == pitch && n % 64 == 0;
+    Duplicate(room, 0.0f, 64);
+    ByRows<Plus, Along::VECTOR, Along::ROW, Along::VECTOR>(room, from, room, joined ? 1 : rows, joined ? rows * n : n,
+                                                           0, pitch, 0);
+    Plus::Close(to, room, 64, 1, 8);
+}
+
+// A sum with NaN is NaN, and so is one of both infinities: only then are the elements looked at.
+__aicore__ inline bool HoldsNaN(const LocalTensor<float>& row, int64_t n, const LocalTensor<float>& room) {
+    SumOfAll(room[64], row, 1, n, n, room);
+    const float sum = room.GetValue(64);
+    for (int64_t i = 0; i < n && sum != sum; ++i) {
+        const float value = row.GetValue(i);
+        if (value != value) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The folds of rows, each in a block of its own or one behind the other. Max and Min are not
+// promised to keep a NaN: a sum tells whether there may be one.
+template <typename Op, bool Blocks>
+__aicore__ inline void FoldRows(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t rows, int64_t n,
+                                int64_t pitch, const LocalTensor<float>& work, int64_t group) {
+    const LocalTensor<float> folds = work[8], room = work[8 + (group + 7) / 8 * 8];
+    if constexpr (Op::LOSES_NAN) {
+        SumOfAll(work, from, rows, n, pitch, room);
+    }
+    for (int64_t row = 0; row < rows; row += group) {
+        const int64_t count = Least(group, rows - row);
+        if constexpr (Blocks) {
+            FoldEach<Op>(folds, from[row * pitch], count, n, pitch, room);
+            FillBlocks(to[row * 8], folds, count);
+        } else {
+            FoldEach<Op>(to[row], from[row * pitch], count, n, pitch, room);
+        }
+    }
+    if constexpr (Op::LOSES_NAN) {
+        const float sum = work.GetValue(0);
+        for (int64_t row = 0; row < rows && sum != sum; ++row) {
+            if (HoldsNaN(from[row * pitch], n, room)) {
+                if constexpr (Blocks) {
+                    Duplicate(to[row * 8], QUIET_NAN, 8);
+                } else {
+                    to.SetValue(row, QUIET_NAN);
+                }
+            }
+        }
+    }
+}
+
 // The open dimensions of this launch.
 struct Tiling {
     int64_t unused;
@@ -306,12 +461,11 @@ class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR p3Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
-            pipe.InitBuffer(load1, 2, 3584);
-            pipe.InitBuffer(load3, 2, 3584);
+            pipe.InitBuffer(load1, 2, 7168);
             pipe.InitBuffer(store1, 2, 3584);
-            pipe.InitBuffer(area, 15008);
+            pipe.InitBuffer(area, 11360);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 3752);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 2840);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 4096);
@@ -332,46 +486,39 @@ public:
             for (int64_t t = c; t < Least(19, c + 1); ++t) {
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(300 - i0_o, 16);
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<float> b9 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        for (int64_t i2_t = 0; i2_t < 1000; i2_t += 128) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(1000 - i2_o, 128);
-                            LocalTensor<float> b10 = left1.AllocTensor<float>();
-                            Fractals<true, false>(b10, p0[i0_b * 1000 + i0_o * 1000 + i2_o], i0_m, i2_n, 1000);
-                            left1.EnQue(b10);
-                            b10 = left1.DeQue<float>();
-                            LocalTensor<float> b11 = left2.AllocTensor<float>();
-                            Left(b11, b10, i0_m, i2_n);
-                            left2.EnQue(b11);
-                            left1.FreeTensor(b10);
-                            LocalTensor<float> b12 = right1.AllocTensor<float>();
-                            Fractals<false, true>(b12, p1[i1_b + i2_o * 50], i2_n, 50, 50);
-                            right1.EnQue(b12);
-                            b12 = right1.DeQue<float>();
-                            LocalTensor<float> b13 = right2.AllocTensor<float>();
-                            RightTurned(b13, b12, 50, i2_n);
-                            right2.EnQue(b13);
-                            right1.FreeTensor(b12);
-                            b11 = left2.DeQue<float>();
-                            b13 = right2.DeQue<float>();
-                            Multiply(b9, b11, b13, i0_m, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b11);
-                            right2.FreeTensor(b13);
-                        }
-                        result.EnQue(b9);
-                        b9 = result.DeQue<float>();
-                        Drain(rv0.ToFill(), b9, i0_m, 50, 50, false);
-                        rv0.Filled();
-                        result.FreeTensor(b9);
-                    }
+                LocalTensor<float> b9 = result.AllocTensor<float>();
+                bool b9Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 1000; i2_t += 128) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(1000 - i2_o, 128);
+                    LocalTensor<float> b10 = left1.AllocTensor<float>();
+                    Fractals<FractalForm::Single>(b10, p0[i0_o * 1000 + i2_o], i0_n, i2_n, 1000);
+                    left1.EnQue(b10);
+                    b10 = left1.DeQue<float>();
+                    LocalTensor<float> b11 = left2.AllocTensor<float>();
+                    Left(b11, b10, i0_n, i2_n);
+                    left2.EnQue(b11);
+                    left1.FreeTensor(b10);
+                    LocalTensor<float> b12 = right1.AllocTensor<float>();
+                    Fractals<FractalForm::Turned>(b12, p1[i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b12);
+                    b12 = right1.DeQue<float>();
+                    LocalTensor<float> b13 = right2.AllocTensor<float>();
+                    RightTurned(b13, b12, 50, i2_n);
+                    right2.EnQue(b13);
+                    right1.FreeTensor(b12);
+                    b11 = left2.DeQue<float>();
+                    b13 = right2.DeQue<float>();
+                    Multiply(b9, b11, b13, i0_n, 50, i2_n, b9Fresh);
+                    b9Fresh = false;
+                    left2.FreeTensor(b11);
+                    right2.FreeTensor(b13);
                 }
+                result.EnQue(b9);
+                b9 = result.DeQue<float>();
+                Drain(rv0.ToFill(), b9, i0_n, 50, 50, false);
+                rv0.Filled();
+                result.FreeTensor(b9);
             }
         }
         rv0.Close();
@@ -384,21 +531,13 @@ public:
         const LocalTensor<float> v3 = At<float>(work, 7168);  // t_2.sub
         const LocalTensor<float> v4 = At<float>(work, 0);  // t_2.exp
         const LocalTensor<float> v5 = At<float>(work, 3584);  // t_2.sum
-        const LocalTensor<float> t0 = At<float>(work, 10752);
-        const LocalTensor<float> reduction = At<float>(work, 14848);
+        const LocalTensor<float> reduction = At<float>(work, 10752);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
                 for (int64_t t = c; t < Least(19, c + 1); ++t) {
                     const int64_t i0_o = t * 16;
                     const int64_t i0_n = Least(300 - i0_o, 16);
-                    for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                        for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                            const int64_t i1_b = i1_u;
-                            const int64_t i0_b = i0_u;
-                            const int64_t i0_m = Least(i0_n - i0_b, 16);
-                            rv0.Skip();
-                        }
-                    }
+                    rv0.Skip();
                 }
                 continue;
             }
@@ -406,67 +545,29 @@ public:
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(300 - i0_o, 16);
                 LocalTensor<uint8_t> in1 = load1.AllocTensor<uint8_t>();
-                Load(At<float>(in1, 0)[0], p2[i0_o * 50], i0_n, 50, 50, 56);
+                Load(At<float>(in1, 0), rv0.ToRead(), i0_n, 50, 50, 56);
+                rv0.Read();
+                Load(At<float>(in1, 3584)[0], p2[i0_o * 50], i0_n, 50, 50, 56);
                 load1.EnQue(in1);
                 in1 = load1.DeQue<uint8_t>();
-                const LocalTensor<float> b3 = At<float>(in1, 0);
+                const LocalTensor<float> b0 = At<float>(in1, 0);
+                const LocalTensor<float> b3 = At<float>(in1, 3584);
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<float> v6 = At<float>(out1, 0);
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<uint8_t> in3 = load3.AllocTensor<uint8_t>();
-                        Load(At<float>(in3, 0), rv0.ToRead(), i0_m, 50, 50, 56);
-                        rv0.Read();
-                        load3.EnQue(in3);
-                        in3 = load3.DeQue<uint8_t>();
-                        const LocalTensor<float> b0 = At<float>(in3, 0);
-                        // t
-                        for (int64_t i0 = 0; i0 < i0_m; ++i0) {
-                            {
-                                constexpr int64_t j = 0;
-                                constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 56 + j], 1.0f, n);
-                                for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 56 + i0_b * 56 + i1_b) + j + k, t0.GetValue(k));
-                                }
-                            }
-                        }
-                        load3.FreeTensor(in3);
-                    }
-                }
+                // t
+                Muls(v0[0], b0[0], 1.0f, (i0_n * 56));
                 // t_1
                 Add(v1[0], v0[0], b3[0], (i0_n * 56));
                 // t_2.max
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    Duplicate(v2[i0 * 8], GreatestOfRow(v1[i0 * 56], reduction, 50), 8);
-                }
+                FoldRows<Larger, true>(v2[0], v1[0], i0_n, 50, 56, reduction, 16);
                 // t_2.sub
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    {
-                        constexpr int64_t j = 0;
-                        constexpr int32_t n = 50;
-                        Spread(t0, v2[i0 * 8], n);
-                        Sub(v3[i0 * 56 + j], v1[i0 * 56 + j], t0, n);
-                    }
-                }
+                ByRows<Minus, Along::ROW, Along::ROW, Along::BLOCK>(v3[0], v1[0], v2[0], i0_n, 50, 56, 56, 8);
                 // t_2.exp
                 Exp(v4[0], v3[0], (i0_n * 56));
                 // t_2.sum
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    Duplicate(v5[i0 * 8], SumOfRow(v4[i0 * 56], reduction, 50), 8);
-                }
+                FoldRows<Plus, true>(v5[0], v4[0], i0_n, 50, 56, reduction, 16);
                 // t_2
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    {
-                        constexpr int64_t j = 0;
-                        constexpr int32_t n = 50;
-                        Spread(t0, v5[i0 * 8], n);
-                        Div(v6[i0 * 56 + j], v4[i0 * 56 + j], t0, n);
-                    }
-                }
+                ByRows<Over, Along::ROW, Along::ROW, Along::BLOCK>(v6[0], v4[0], v5[0], i0_n, 50, 56, 56, 8);
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
                 Store(p3[i0_o * 50], At<float>(out1, 0)[0], i0_n, 50, 50, 56);
@@ -478,7 +579,6 @@ public:
 
 private:
     TQue<TPosition::VECIN, 1> load1;
-    TQue<TPosition::VECIN, 1> load3;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;
     TQue<TPosition::A1, 1> left1;
@@ -487,7 +587,7 @@ private:
     TQue<TPosition::B2, 1> right2;
     TBuf<TPosition::VECCALC> area;
     LocalTensor<uint8_t> work;
-    Ring<0, 1> rv0;
+    Ring<float, 0, 1> rv0;
     GlobalTensor<float> p0;  // x [300, 1000]
     GlobalTensor<float> p1;  // w [1000, 50]
     GlobalTensor<float> p2;  // r [300, 50]

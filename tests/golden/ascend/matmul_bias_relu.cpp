@@ -5,27 +5,32 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row.
-// `Square`: each 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
-template <bool Single, bool Square, typename T>
+// How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
+// along the other axis, to be turned on the way to L0.
+enum class FractalForm { Plain, Single, Turned };
+
+// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares:
+// of 32-bit elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
     if (rows <= 0 || cols <= 0) {
         return;
     }
     constexpr int64_t lanes = 32 / sizeof(T);
-    const int64_t part = Square ? 16 : rows;
+    constexpr bool squares = form == FractalForm::Turned && sizeof(T) == 4;
+    constexpr int32_t unit = form == FractalForm::Turned && sizeof(T) == 1 ? 32 : 16;
+    const int64_t part = squares ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
         const int64_t count = Least(part, rows - first);
-        const int64_t blocks = Single && rows == 1 ? 1 : Square ? 16 : RoundUp(static_cast<int32_t>(rows), 16);
+        const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
+        const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);
@@ -76,14 +81,16 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
     }
 }
 
-// Squares of 16 x 16 of 32-bit elements, turned on their way from L1 to L0.
+// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way
+// from L1 to L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of
+// the next.
 template <typename T>
-__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t gap,
-                                 int64_t halves) {
+__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
+                                 int64_t gap, int64_t halves) {
     LoadData2dTransposeParams run;
     run.startIndex = 0;
     run.repeatTimes = static_cast<uint8_t>(count);
-    run.srcStride = 1;
+    run.srcStride = static_cast<uint16_t>(stride);
     run.dstGap = static_cast<uint16_t>(gap);
     run.dstFracGap = static_cast<uint16_t>(halves);
     LoadDataWithTranspose(to, from, run);
@@ -95,7 +102,7 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
     const int64_t columns = (n + 15) / 16, depth = (k + 15) / 16;
     for (int64_t step = 0; step < depth; ++step) {
         if constexpr (sizeof(T) == 4) {
-            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 0, columns - 1);
+            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 1, 0, columns - 1);
         } else {
             FractalRun(to[step * columns * 256], from[step * 256], columns, depth, true);
         }
@@ -104,8 +111,8 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
 
 // n numbers from L1 to the bias table, in blocks of 64 bytes, or of 32 on arch 3510; half becomes
 // float.
-template <typename T>
-__aicore__ inline void ToBiasTable(const LocalTensor<float>& to, const LocalTensor<T>& from, int64_t n) {
+template <typename A, typename T>
+__aicore__ inline void ToBiasTable(const LocalTensor<A>& to, const LocalTensor<T>& from, int64_t n) {
     constexpr int64_t blocks = __NPU_ARCH__ == 2201 ? 1 : 2;
     DataCopy(to, from, DataCopyParams{1, static_cast<uint16_t>((n + 15) / 16 * blocks), 0, 0});
 }
@@ -129,9 +136,9 @@ __aicore__ inline MmadParams ProductOf(int64_t m, int64_t n, int64_t k, bool fre
 }
 
 // The first product starts from the bias.
-template <typename T>
-__aicore__ inline void MultiplyOnto(const LocalTensor<float>& to, const LocalTensor<T>& left,
-                                    const LocalTensor<T>& right, const LocalTensor<float>& bias, int64_t m, int64_t n,
+template <typename A, typename T>
+__aicore__ inline void MultiplyOnto(const LocalTensor<A>& to, const LocalTensor<T>& left,
+                                    const LocalTensor<T>& right, const LocalTensor<A>& bias, int64_t m, int64_t n,
                                     int64_t k, bool fresh) {
     if (fresh) {
         Mmad(to, left, right, bias, ProductOf(m, n, k, false));
@@ -141,28 +148,33 @@ __aicore__ inline void MultiplyOnto(const LocalTensor<float>& to, const LocalTen
     Mmad(to, left, right, ProductOf(m, n, k, false));
 }
 
-// m x n results to global memory; ReLU and the rounding to T happen on the way.
-template <typename T>
-__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>& from, int64_t m, int64_t n,
-                             int64_t pitch, bool relu) {
+// m x n results to global memory, row by row.
+__aicore__ inline FixpipeParamsV220 DrainShape(int64_t m, int64_t n, int64_t pitch, bool relu) {
     FixpipeParamsV220 shape;
     shape.nSize = static_cast<uint16_t>(n);
     shape.mSize = static_cast<uint16_t>(m);
     shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
     shape.dstStride = static_cast<uint32_t>(pitch);
-    if constexpr (std::is_same_v<T, half>) {
-        shape.quantPre = QuantMode_t::F322F16;
-    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
-        shape.quantPre = QuantMode_t::F322BF16;
-    } else {
-        shape.quantPre = QuantMode_t::NoQuant;
-    }
+    shape.quantPre = QuantMode_t::NoQuant;
     shape.reluEn = relu;
     shape.unitFlag = 0;
     shape.ndNum = 1;
     shape.srcNdStride = 0;
     shape.dstNdStride = 0;
-    Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
+    return shape;
+}
+
+// ReLU and the rounding to T happen on the way.
+template <typename T, typename A>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
+                             int64_t pitch, bool relu) {
+    FixpipeParamsV220 shape = DrainShape(m, n, pitch, relu);
+    if constexpr (std::is_same_v<T, half>) {
+        shape.quantPre = QuantMode_t::F322F16;
+    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+        shape.quantPre = QuantMode_t::F322BF16;
+    }
+    Fixpipe<T, A, CFG_ROW_MAJOR>(to, from, shape);
 }
 
 // The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
@@ -203,55 +215,48 @@ public:
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(33 - i0_o, 16);
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<float> b1 = bias1.AllocTensor<float>();
-                        Fractals<true, false>(b1, p2[i1_b + i1_o], 1, 50, 50);
-                        bias1.EnQue(b1);
-                        b1 = bias1.DeQue<float>();
-                        LocalTensor<float> b2 = bias2.AllocTensor<float>();
-                        ToBiasTable(b2, b1, 50);
-                        bias2.EnQue(b2);
-                        bias1.FreeTensor(b1);
-                        LocalTensor<float> b0 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        b2 = bias2.DeQue<float>();
-                        for (int64_t i2_t = 0; i2_t < 2000; i2_t += 128) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(2000 - i2_o, 128);
-                            LocalTensor<float> b3 = left1.AllocTensor<float>();
-                            Fractals<true, false>(b3, p0[i0_b * 2000 + i0_o * 2000 + i2_o], i0_m, i2_n, 2000);
-                            left1.EnQue(b3);
-                            b3 = left1.DeQue<float>();
-                            LocalTensor<float> b4 = left2.AllocTensor<float>();
-                            Left(b4, b3, i0_m, i2_n);
-                            left2.EnQue(b4);
-                            left1.FreeTensor(b3);
-                            LocalTensor<float> b5 = right1.AllocTensor<float>();
-                            Fractals<false, true>(b5, p1[i1_b + i1_o + i2_o * 50], i2_n, 50, 50);
-                            right1.EnQue(b5);
-                            b5 = right1.DeQue<float>();
-                            LocalTensor<float> b6 = right2.AllocTensor<float>();
-                            RightTurned(b6, b5, 50, i2_n);
-                            right2.EnQue(b6);
-                            right1.FreeTensor(b5);
-                            b4 = left2.DeQue<float>();
-                            b6 = right2.DeQue<float>();
-                            MultiplyOnto(b0, b4, b6, b2, i0_m, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b4);
-                            right2.FreeTensor(b6);
-                        }
-                        bias2.FreeTensor(b2);
-                        result.EnQue(b0);
-                        b0 = result.DeQue<float>();
-                        Drain(p3[i0_b * 50 + i0_o * 50 + i1_b + i1_o], b0, i0_m, 50, 50, true);
-                        result.FreeTensor(b0);
-                    }
+                LocalTensor<float> b1 = bias1.AllocTensor<float>();
+                Fractals<FractalForm::Single>(b1, p2[i1_o], 1, 50, 50);
+                bias1.EnQue(b1);
+                b1 = bias1.DeQue<float>();
+                LocalTensor<float> b2 = bias2.AllocTensor<float>();
+                ToBiasTable(b2, b1, 50);
+                bias2.EnQue(b2);
+                bias1.FreeTensor(b1);
+                LocalTensor<float> b0 = result.AllocTensor<float>();
+                bool b0Fresh = true;
+                b2 = bias2.DeQue<float>();
+                for (int64_t i2_t = 0; i2_t < 2000; i2_t += 128) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(2000 - i2_o, 128);
+                    LocalTensor<float> b3 = left1.AllocTensor<float>();
+                    Fractals<FractalForm::Single>(b3, p0[i0_o * 2000 + i2_o], i0_n, i2_n, 2000);
+                    left1.EnQue(b3);
+                    b3 = left1.DeQue<float>();
+                    LocalTensor<float> b4 = left2.AllocTensor<float>();
+                    Left(b4, b3, i0_n, i2_n);
+                    left2.EnQue(b4);
+                    left1.FreeTensor(b3);
+                    LocalTensor<float> b5 = right1.AllocTensor<float>();
+                    Fractals<FractalForm::Turned>(b5, p1[i1_o + i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b5);
+                    b5 = right1.DeQue<float>();
+                    LocalTensor<float> b6 = right2.AllocTensor<float>();
+                    RightTurned(b6, b5, 50, i2_n);
+                    right2.EnQue(b6);
+                    right1.FreeTensor(b5);
+                    b4 = left2.DeQue<float>();
+                    b6 = right2.DeQue<float>();
+                    MultiplyOnto(b0, b4, b6, b2, i0_n, 50, i2_n, b0Fresh);
+                    b0Fresh = false;
+                    left2.FreeTensor(b4);
+                    right2.FreeTensor(b6);
                 }
+                bias2.FreeTensor(b2);
+                result.EnQue(b0);
+                b0 = result.DeQue<float>();
+                Drain(p3[i0_o * 50 + i1_o], b0, i0_n, 50, 50, true);
+                result.FreeTensor(b0);
             }
         }
     }
@@ -275,7 +280,7 @@ extern "C" __global__ __aicore__ void matmul_bias_relu_launch(GM_ADDR xGm, GM_AD
     TPipe pipe;
     const int64_t core = GetBlockIdx(), cores = GetBlockNum();
     {
-        const Share share(3, Greatest(3, 1), core, cores);
+        const Share share(3, 1, core, cores);
         K0 kernel;
         kernel.Init(pipe, xGm, wGm, bGm, t_2Gm, tiling);
         kernel.Step0(share.first, share.last);

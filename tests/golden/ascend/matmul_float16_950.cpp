@@ -5,27 +5,32 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row.
-// `Square`: each 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
-template <bool Single, bool Square, typename T>
+// How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
+// along the other axis, to be turned on the way to L0.
+enum class FractalForm { Plain, Single, Turned };
+
+// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares:
+// of 32-bit elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
     if (rows <= 0 || cols <= 0) {
         return;
     }
     constexpr int64_t lanes = 32 / sizeof(T);
-    const int64_t part = Square ? 16 : rows;
+    constexpr bool squares = form == FractalForm::Turned && sizeof(T) == 4;
+    constexpr int32_t unit = form == FractalForm::Turned && sizeof(T) == 1 ? 32 : 16;
+    const int64_t part = squares ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
         const int64_t count = Least(part, rows - first);
-        const int64_t blocks = Single && rows == 1 ? 1 : Square ? 16 : RoundUp(static_cast<int32_t>(rows), 16);
+        const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
+        const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);
@@ -101,8 +106,8 @@ __aicore__ inline MmadParams ProductOf(int64_t m, int64_t n, int64_t k, bool fre
     return shape;
 }
 
-template <typename T>
-__aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
+template <typename A, typename T>
+__aicore__ inline void Multiply(const LocalTensor<A>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
                                 int64_t m, int64_t n, int64_t k, bool fresh) {
     if (!fresh) {
         Ordered(m, n);
@@ -110,28 +115,33 @@ __aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<
     Mmad(to, left, right, ProductOf(m, n, k, fresh));
 }
 
-// m x n results to global memory; ReLU and the rounding to T happen on the way.
-template <typename T>
-__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>& from, int64_t m, int64_t n,
-                             int64_t pitch, bool relu) {
+// m x n results to global memory, row by row.
+__aicore__ inline FixpipeParamsV220 DrainShape(int64_t m, int64_t n, int64_t pitch, bool relu) {
     FixpipeParamsV220 shape;
     shape.nSize = static_cast<uint16_t>(n);
     shape.mSize = static_cast<uint16_t>(m);
     shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
     shape.dstStride = static_cast<uint32_t>(pitch);
-    if constexpr (std::is_same_v<T, half>) {
-        shape.quantPre = QuantMode_t::F322F16;
-    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
-        shape.quantPre = QuantMode_t::F322BF16;
-    } else {
-        shape.quantPre = QuantMode_t::NoQuant;
-    }
+    shape.quantPre = QuantMode_t::NoQuant;
     shape.reluEn = relu;
     shape.unitFlag = 0;
     shape.ndNum = 1;
     shape.srcNdStride = 0;
     shape.dstNdStride = 0;
-    Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
+    return shape;
+}
+
+// ReLU and the rounding to T happen on the way.
+template <typename T, typename A>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
+                             int64_t pitch, bool relu) {
+    FixpipeParamsV220 shape = DrainShape(m, n, pitch, relu);
+    if constexpr (std::is_same_v<T, half>) {
+        shape.quantPre = QuantMode_t::F322F16;
+    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+        shape.quantPre = QuantMode_t::F322BF16;
+    }
+    Fixpipe<T, A, CFG_ROW_MAJOR>(to, from, shape);
 }
 
 // The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
@@ -169,45 +179,38 @@ public:
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(33 - i0_o, 16);
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < i0_n; i0_u += 16) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        const int64_t i0_m = Least(i0_n - i0_b, 16);
-                        LocalTensor<float> b0 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        for (int64_t i2_t = 0; i2_t < 3000; i2_t += 256) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(3000 - i2_o, 256);
-                            LocalTensor<half> b1 = left1.AllocTensor<half>();
-                            Fractals<true, false>(b1, p0[i0_b * 3000 + i0_o * 3000 + i2_o], i0_m, i2_n, 3000);
-                            left1.EnQue(b1);
-                            b1 = left1.DeQue<half>();
-                            LocalTensor<half> b2 = left2.AllocTensor<half>();
-                            Left(b2, b1, i0_m, i2_n);
-                            left2.EnQue(b2);
-                            left1.FreeTensor(b1);
-                            LocalTensor<half> b3 = right1.AllocTensor<half>();
-                            Fractals<false, false>(b3, p1[i1_b * 3000 + i1_o * 3000 + i2_o], 50, i2_n, 3000);
-                            right1.EnQue(b3);
-                            b3 = right1.DeQue<half>();
-                            LocalTensor<half> b4 = right2.AllocTensor<half>();
-                            Right(b4, b3, 50, i2_n);
-                            right2.EnQue(b4);
-                            right1.FreeTensor(b3);
-                            b2 = left2.DeQue<half>();
-                            b4 = right2.DeQue<half>();
-                            Multiply(b0, b2, b4, i0_m, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b2);
-                            right2.FreeTensor(b4);
-                        }
-                        result.EnQue(b0);
-                        b0 = result.DeQue<float>();
-                        Drain(p2[i0_b * 50 + i0_o * 50 + i1_b + i1_o], b0, i0_m, 50, 50, false);
-                        result.FreeTensor(b0);
-                    }
+                LocalTensor<float> b0 = result.AllocTensor<float>();
+                bool b0Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 3000; i2_t += 256) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(3000 - i2_o, 256);
+                    LocalTensor<half> b1 = left1.AllocTensor<half>();
+                    Fractals<FractalForm::Single>(b1, p0[i0_o * 3000 + i2_o], i0_n, i2_n, 3000);
+                    left1.EnQue(b1);
+                    b1 = left1.DeQue<half>();
+                    LocalTensor<half> b2 = left2.AllocTensor<half>();
+                    Left(b2, b1, i0_n, i2_n);
+                    left2.EnQue(b2);
+                    left1.FreeTensor(b1);
+                    LocalTensor<half> b3 = right1.AllocTensor<half>();
+                    Fractals<FractalForm::Plain>(b3, p1[i1_o * 3000 + i2_o], 50, i2_n, 3000);
+                    right1.EnQue(b3);
+                    b3 = right1.DeQue<half>();
+                    LocalTensor<half> b4 = right2.AllocTensor<half>();
+                    Right(b4, b3, 50, i2_n);
+                    right2.EnQue(b4);
+                    right1.FreeTensor(b3);
+                    b2 = left2.DeQue<half>();
+                    b4 = right2.DeQue<half>();
+                    Multiply(b0, b2, b4, i0_n, 50, i2_n, b0Fresh);
+                    b0Fresh = false;
+                    left2.FreeTensor(b2);
+                    right2.FreeTensor(b4);
                 }
+                result.EnQue(b0);
+                b0 = result.DeQue<float>();
+                Drain(p2[i0_o * 50 + i1_o], b0, i0_n, 50, 50, false);
+                result.FreeTensor(b0);
             }
         }
     }
@@ -228,7 +231,7 @@ extern "C" __global__ __aicore__ void matmul_float16_950_launch(GM_ADDR xGm, GM_
     TPipe pipe;
     const int64_t core = GetBlockIdx(), cores = GetBlockNum();
     {
-        const Share share(3, Greatest(3, 1), core, cores);
+        const Share share(3, 1, core, cores);
         K0 kernel;
         kernel.Init(pipe, xGm, wGm, t_1Gm, tiling);
         kernel.Step0(share.first, share.last);

@@ -64,6 +64,63 @@ struct Share {
     }
 };
 
+// How an operand lies along a row: its elements behind each other, or one block or vector again and
+// again.
+enum class Along { ROW, BLOCK, VECTOR };
+
+struct Times {
+    static constexpr bool LOSES_NAN = false;
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Mul(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Muls(to, to, state, static_cast<int32_t>(n));
+    }
+};
+
+// to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
+// row, or the next vector of one row, whatever takes fewer instructions.
+template <typename Op, Along To, Along A, Along B, typename T>
+__aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b, int64_t rows,
+                              int64_t n, int64_t toPitch, int64_t aPitch, int64_t bPitch) {
+    constexpr int64_t lanes = 32 / sizeof(T), vector = 8 * lanes, most = 255;
+    constexpr uint8_t toBlock = To != Along::BLOCK, aBlock = A != Along::BLOCK, bBlock = B != Along::BLOCK;
+    constexpr int64_t toStep = To == Along::ROW, aStep = A == Along::ROW, bStep = B == Along::ROW;
+    const int64_t whole = n / vector, rest = n % vector;
+    const bool together = Greatest(toPitch, Greatest(aPitch, bPitch)) <= most * lanes;
+    const BinaryRepeatParams along(toBlock, aBlock, bBlock, 8 * toStep, 8 * aStep, 8 * bStep);
+    const BinaryRepeatParams down(toBlock, aBlock, bBlock, static_cast<uint8_t>(together ? toPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? aPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? bPitch / lanes : 0));
+    const int64_t height = together ? most : 1;
+    if (together && whole <= rows) {
+        for (int64_t row = 0; row < rows; row += height) {
+            for (int64_t k = 0; k < whole * vector; k += vector) {
+                Op::Step(to[row * toPitch + k * toStep], a[row * aPitch + k * aStep], b[row * bPitch + k * bStep],
+                         static_cast<uint64_t>(vector), Least(height, rows - row), down);
+            }
+        }
+    } else {
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t k = 0; k < whole; k += most) {
+                const int64_t at = k * vector;
+                Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                         static_cast<uint64_t>(vector), Least(most, whole - k), along);
+            }
+        }
+    }
+    if (rest > 0) {
+        const int64_t at = whole * vector;
+        for (int64_t row = 0; row < rows; row += height) {
+            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                     static_cast<uint64_t>(rest), Least(height, rows - row), down);
+        }
+    }
+}
+
 // The open dimensions of this launch.
 struct Tiling {
     int64_t s0;
@@ -101,9 +158,7 @@ public:
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<float> v1 = At<float>(out1, 0);
                 // t
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    Mul(v0[i0 * 24], b1[i0 * 24], b2[0], 20);
-                }
+                ByRows<Times, Along::ROW, Along::ROW, Along::ROW>(v0[0], b1[0], b2[0], i0_n, 20, 24, 24, 0);
                 // t_1
                 Exp(v1[0], v0[0], (i0_n * 24));
                 store1.EnQue(out1);

@@ -3,9 +3,9 @@
 using namespace AscendC;
 
 
-constexpr int64_t CHUNK = 1024;  // elements of a temporary
-
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
@@ -64,6 +64,70 @@ struct Share {
     }
 };
 
+// How an operand lies along a row: its elements behind each other, or one block or vector again and
+// again.
+enum class Along { ROW, BLOCK, VECTOR };
+
+struct Plus {
+    static constexpr float IDENTITY = 0;
+    static constexpr int64_t MOST = 16;
+    static constexpr bool LOSES_NAN = false;
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Add(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Adds(to, to, state, static_cast<int32_t>(n));
+    }
+    static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
+                                        int64_t repeats, int64_t blocks) {
+        WholeReduceSum(to, from, static_cast<int32_t>(mask), static_cast<int32_t>(repeats), 1, 1,
+                       static_cast<int32_t>(blocks));
+    }
+};
+
+// to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
+// row, or the next vector of one row, whatever takes fewer instructions.
+template <typename Op, Along To, Along A, Along B, typename T>
+__aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b, int64_t rows,
+                              int64_t n, int64_t toPitch, int64_t aPitch, int64_t bPitch) {
+    constexpr int64_t lanes = 32 / sizeof(T), vector = 8 * lanes, most = 255;
+    constexpr uint8_t toBlock = To != Along::BLOCK, aBlock = A != Along::BLOCK, bBlock = B != Along::BLOCK;
+    constexpr int64_t toStep = To == Along::ROW, aStep = A == Along::ROW, bStep = B == Along::ROW;
+    const int64_t whole = n / vector, rest = n % vector;
+    const bool together = Greatest(toPitch, Greatest(aPitch, bPitch)) <= most * lanes;
+    const BinaryRepeatParams along(toBlock, aBlock, bBlock, 8 * toStep, 8 * aStep, 8 * bStep);
+    const BinaryRepeatParams down(toBlock, aBlock, bBlock, static_cast<uint8_t>(together ? toPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? aPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? bPitch / lanes : 0));
+    const int64_t height = together ? most : 1;
+    if (together && whole <= rows) {
+        for (int64_t row = 0; row < rows; row += height) {
+            for (int64_t k = 0; k < whole * vector; k += vector) {
+                Op::Step(to[row * toPitch + k * toStep], a[row * aPitch + k * aStep], b[row * bPitch + k * bStep],
+                         static_cast<uint64_t>(vector), Least(height, rows - row), down);
+            }
+        }
+    } else {
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t k = 0; k < whole; k += most) {
+                const int64_t at = k * vector;
+                Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                         static_cast<uint64_t>(vector), Least(most, whole - k), along);
+            }
+        }
+    }
+    if (rest > 0) {
+        const int64_t at = whole * vector;
+        for (int64_t row = 0; row < rows; row += height) {
+            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                     static_cast<uint64_t>(rest), Least(height, rows - row), down);
+        }
+    }
+}
+
 // The open dimensions of this launch.
 struct Tiling {
     int64_t unused;
@@ -75,9 +139,9 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 5120);
         pipe.InitBuffer(store1, 2, 4960);
-        pipe.InitBuffer(area, 18240);
+        pipe.InitBuffer(area, 43200);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 4560);  // whole vectors are read
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 10800);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p2Address));
@@ -87,8 +151,8 @@ public:
         const LocalTensor<float> v0 = At<float>(work, 0);  // t
         const LocalTensor<float> v1 = At<float>(work, 4960);  // t_1
         const LocalTensor<float> t0 = At<float>(work, 9920);
-        const LocalTensor<float> t1 = At<float>(work, 14016);
-        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 18112);
+        const LocalTensor<float> t1 = At<float>(work, 26304);
+        const LocalTensor<uint8_t> m0 = At<uint8_t>(work, 42688);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c * 2; t < Least(55, c * 2 + 2); ++t) {
                 const int64_t i0_o = t * 31;
@@ -106,9 +170,7 @@ public:
                 // t
                 Muls(v0[0], b1[0], 2.0f, (i0_n * 40));
                 // t_1
-                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
-                    Add(v1[i0 * 40], v0[i0 * 40], b3[0], 33);
-                }
+                ByRows<Plus, Along::ROW, Along::ROW, Along::ROW>(v1[0], v0[0], b3[0], i0_n, 33, 40, 40, 0);
                 // t_2
                 for (int64_t j = 0; j < i0_n * 40; j += CHUNK) {
                     const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 40 - j));
@@ -128,6 +190,7 @@ public:
     }
 
 private:
+    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TBuf<TPosition::VECCALC> area;

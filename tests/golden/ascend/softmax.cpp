@@ -9,6 +9,8 @@ constexpr float QUIET_NAN = __builtin_nanf("");
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
 // A part of a byte tensor, as elements of T.
 template <typename T>
 __aicore__ inline LocalTensor<T> At(const LocalTensor<uint8_t>& bytes, uint32_t offset) {
@@ -52,54 +54,6 @@ __aicore__ inline void Store(const GlobalTensor<T>& to, const LocalTensor<T>& fr
     }
 }
 
-// The element that fills the block `from`, n times: bit by bit, whatever it is.
-__aicore__ inline void Spread(const LocalTensor<float>& to, const LocalTensor<float>& from, int32_t n) {
-    const LocalTensor<uint16_t> bits = from.ReinterpretCast<uint16_t>(), goal = to.ReinterpretCast<uint16_t>();
-    const int32_t repeats = n / 64, rest = n % 64;
-    if (repeats > 0) {
-        Or(goal, bits, bits, static_cast<uint64_t>(128), static_cast<uint8_t>(repeats), {1, 0, 0, 8, 0, 0});
-    }
-    if (rest > 0) {
-        Or(goal[repeats * 128], bits, bits, static_cast<uint64_t>(rest * 2), 1, {1, 0, 0, 8, 0, 0});
-    }
-}
-
-__aicore__ inline float SumOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work,
-                                  int64_t n) {
-    if (n <= 0) {
-        return 0.0f;
-    }
-    ReduceSum(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
-}
-
-// A sum with NaN is NaN, and so is one of both infinities: only then are the elements looked at.
-__aicore__ inline bool HoldsNaN(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    const float sum = SumOfRow(row, work, n);
-    if (sum == sum) {
-        return false;
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        const float value = row.GetValue(i);
-        if (value != value) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// NaN if the row holds one: ReduceMax is not promised to keep it.
-__aicore__ inline float GreatestOfRow(const LocalTensor<float>& row, const LocalTensor<float>& work, int64_t n) {
-    if (n <= 0) {
-        return -INFINITE;
-    }
-    if (HoldsNaN(row, work, n)) {
-        return QUIET_NAN;
-    }
-    ReduceMax(work, row, work[8], static_cast<int32_t>(n));
-    return work.GetValue(0);
-}
-
 // The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
 struct Share {
     int64_t first, last;
@@ -109,6 +63,193 @@ struct Share {
         last = Least(units * (core + 1) / cores * unit, chunks);
     }
 };
+
+// How an operand lies along a row: its elements behind each other, or one block or vector again and
+// again.
+enum class Along { ROW, BLOCK, VECTOR };
+
+struct Plus {
+    static constexpr float IDENTITY = 0;
+    static constexpr int64_t MOST = 16;
+    static constexpr bool LOSES_NAN = false;
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Add(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Adds(to, to, state, static_cast<int32_t>(n));
+    }
+    static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
+                                        int64_t repeats, int64_t blocks) {
+        WholeReduceSum(to, from, static_cast<int32_t>(mask), static_cast<int32_t>(repeats), 1, 1,
+                       static_cast<int32_t>(blocks));
+    }
+};
+
+struct Larger {
+    static constexpr float IDENTITY = -INFINITE;
+    static constexpr int64_t MOST = 255;
+    static constexpr bool LOSES_NAN = true;
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Max(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+    template <typename T>
+    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
+        Maxs(to, to, state, static_cast<int32_t>(n));
+    }
+    static __aicore__ inline void Close(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t mask,
+                                        int64_t repeats, int64_t blocks) {
+        WholeReduceMax(to, from, static_cast<int32_t>(mask), static_cast<int32_t>(repeats), 1, 1,
+                       static_cast<int32_t>(blocks), ReduceOrder::ORDER_ONLY_VALUE);
+    }
+};
+
+struct Minus {
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+};
+
+struct Over {
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Div(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+};
+
+// Elements, each into a block of its own.
+template <typename T>
+__aicore__ inline void FillBlocks(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t n) {
+    for (int64_t first = 0; first < n; first += 2040) {
+        Brcb(to[first * 8], from[first], static_cast<uint8_t>((Least(2040, n - first) + 7) / 8), {1, 8});
+    }
+}
+
+// to = a op b for rows of n elements; the pitches of rows in elements. A repeat is a vector of each
+// row, or the next vector of one row, whatever takes fewer instructions.
+template <typename Op, Along To, Along A, Along B, typename T>
+__aicore__ inline void ByRows(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b, int64_t rows,
+                              int64_t n, int64_t toPitch, int64_t aPitch, int64_t bPitch) {
+    constexpr int64_t lanes = 32 / sizeof(T), vector = 8 * lanes, most = 255;
+    constexpr uint8_t toBlock = To != Along::BLOCK, aBlock = A != Along::BLOCK, bBlock = B != Along::BLOCK;
+    constexpr int64_t toStep = To == Along::ROW, aStep = A == Along::ROW, bStep = B == Along::ROW;
+    const int64_t whole = n / vector, rest = n % vector;
+    const bool together = Greatest(toPitch, Greatest(aPitch, bPitch)) <= most * lanes;
+    const BinaryRepeatParams along(toBlock, aBlock, bBlock, 8 * toStep, 8 * aStep, 8 * bStep);
+    const BinaryRepeatParams down(toBlock, aBlock, bBlock, static_cast<uint8_t>(together ? toPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? aPitch / lanes : 0),
+                                  static_cast<uint8_t>(together ? bPitch / lanes : 0));
+    const int64_t height = together ? most : 1;
+    if (together && whole <= rows) {
+        for (int64_t row = 0; row < rows; row += height) {
+            for (int64_t k = 0; k < whole * vector; k += vector) {
+                Op::Step(to[row * toPitch + k * toStep], a[row * aPitch + k * aStep], b[row * bPitch + k * bStep],
+                         static_cast<uint64_t>(vector), Least(height, rows - row), down);
+            }
+        }
+    } else {
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t k = 0; k < whole; k += most) {
+                const int64_t at = k * vector;
+                Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                         static_cast<uint64_t>(vector), Least(most, whole - k), along);
+            }
+        }
+    }
+    if (rest > 0) {
+        const int64_t at = whole * vector;
+        for (int64_t row = 0; row < rows; row += height) {
+            Op::Step(to[row * toPitch + at * toStep], a[row * aPitch + at * aStep], b[row * bPitch + at * bStep],
+                     static_cast<uint64_t>(rest), Least(height, rows - row), down);
+        }
+    }
+}
+
+// The fold of each row, one behind the other: the vectors of a row onto one, then its lanes.
+template <typename Op>
+__aicore__ inline void FoldEach(const LocalTensor<float>& to, const LocalTensor<float>& rowsFrom, int64_t rows,
+                                int64_t n, int64_t pitch, const LocalTensor<float>& room) {
+    constexpr int64_t part = Op::MOST * 64;
+    LocalTensor<float> from = rowsFrom, sums = room;
+    while (n > 64) {
+        const int64_t width = (n + part - 1) / part * 64;
+        Duplicate(sums, Op::IDENTITY, static_cast<int32_t>(rows * width));
+        for (int64_t first = 0; first < n; first += part) {
+            const LocalTensor<float> sum = sums[first / Op::MOST];
+            ByRows<Op, Along::VECTOR, Along::ROW, Along::VECTOR>(sum, from[first], sum, rows, Least(part, n - first),
+                                                                 width, pitch, width);
+        }
+        from = sums;
+        sums = sums[rows * width];
+        n = width;
+        pitch = width;
+    }
+    for (int64_t row = 0; row < rows; row += 255) {
+        Op::Close(to[row], from[row * pitch], n, Least(255, rows - row), pitch / 8);
+    }
+}
+
+// One sum of all rows.
+__aicore__ inline void SumOfAll(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t rows, int64_t n,
+                                int64_t pitch, const LocalTensor<float>& room) {
+    const bool joined = n == pitch && n % 64 == 0;
+    Duplicate(room, 0.0f, 64);
+    ByRows<Plus, Along::VECTOR, Along::ROW, Along::VECTOR>(room, from, room, joined ? 1 : rows, joined ? rows * n : n,
+                                                           0, pitch, 0);
+    Plus::Close(to, room, 64, 1, 8);
+}
+
+// A sum with NaN is NaN, and so is one of both infinities: only then are the elements looked at.
+__aicore__ inline bool HoldsNaN(const LocalTensor<float>& row, int64_t n, const LocalTensor<float>& room) {
+    SumOfAll(room[64], row, 1, n, n, room);
+    const float sum = room.GetValue(64);
+    for (int64_t i = 0; i < n && sum != sum; ++i) {
+        const float value = row.GetValue(i);
+        if (value != value) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The folds of rows, each in a block of its own or one behind the other. Max and Min are not
+// promised to keep a NaN: a sum tells whether there may be one.
+template <typename Op, bool Blocks>
+__aicore__ inline void FoldRows(const LocalTensor<float>& to, const LocalTensor<float>& from, int64_t rows, int64_t n,
+                                int64_t pitch, const LocalTensor<float>& work, int64_t group) {
+    const LocalTensor<float> folds = work[8], room = work[8 + (group + 7) / 8 * 8];
+    if constexpr (Op::LOSES_NAN) {
+        SumOfAll(work, from, rows, n, pitch, room);
+    }
+    for (int64_t row = 0; row < rows; row += group) {
+        const int64_t count = Least(group, rows - row);
+        if constexpr (Blocks) {
+            FoldEach<Op>(folds, from[row * pitch], count, n, pitch, room);
+            FillBlocks(to[row * 8], folds, count);
+        } else {
+            FoldEach<Op>(to[row], from[row * pitch], count, n, pitch, room);
+        }
+    }
+    if constexpr (Op::LOSES_NAN) {
+        const float sum = work.GetValue(0);
+        for (int64_t row = 0; row < rows && sum != sum; ++row) {
+            if (HoldsNaN(from[row * pitch], n, room)) {
+                if constexpr (Blocks) {
+                    Duplicate(to[row * 8], QUIET_NAN, 8);
+                } else {
+                    to.SetValue(row, QUIET_NAN);
+                }
+            }
+        }
+    }
+}
 
 // The open dimensions of this launch.
 struct Tiling {
@@ -121,19 +262,19 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 20000);
         pipe.InitBuffer(store1, 2, 20000);
-        pipe.InitBuffer(area, 44928);
+        pipe.InitBuffer(area, 42496);
         work = area.Get<uint8_t>();
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 10624);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p1Address));
     }
 
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         const LocalTensor<float> v0 = At<float>(work, 0);  // t.max
-        const LocalTensor<float> v1 = At<float>(work, 160);  // t.sub
-        const LocalTensor<float> v2 = At<float>(work, 20160);  // t.exp
+        const LocalTensor<float> v1 = At<float>(work, 384);  // t.sub
+        const LocalTensor<float> v2 = At<float>(work, 20384);  // t.exp
         const LocalTensor<float> v3 = At<float>(work, 0);  // t.sum
-        const LocalTensor<float> t0 = At<float>(work, 40160);
-        const LocalTensor<float> reduction = At<float>(work, 44256);
+        const LocalTensor<float> reduction = At<float>(work, 40384);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c * 4; t < Least(128, c * 4 + 4); ++t) {
                 const int64_t i0_o = t * 5;
@@ -145,33 +286,15 @@ public:
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<float> v4 = At<float>(out1, 0);
                 // t.max
-                for (int64_t i0 = 0; i0 < 5; ++i0) {
-                    Duplicate(v0[i0 * 8], GreatestOfRow(b1[i0 * 1000], reduction, 1000), 8);
-                }
+                FoldRows<Larger, true>(v0[0], b1[0], 5, 1000, 1000, reduction, 8);
                 // t.sub
-                for (int64_t i0 = 0; i0 < 5; ++i0) {
-                    {
-                        constexpr int64_t j = 0;
-                        constexpr int32_t n = 1000;
-                        Spread(t0, v0[i0 * 8], n);
-                        Sub(v1[i0 * 1000 + j], b1[i0 * 1000 + j], t0, n);
-                    }
-                }
+                ByRows<Minus, Along::ROW, Along::ROW, Along::BLOCK>(v1[0], b1[0], v0[0], 5, 1000, 1000, 1000, 8);
                 // t.exp
                 Exp(v2[0], v1[0], 5000);
                 // t.sum
-                for (int64_t i0 = 0; i0 < 5; ++i0) {
-                    Duplicate(v3[i0 * 8], SumOfRow(v2[i0 * 1000], reduction, 1000), 8);
-                }
+                FoldRows<Plus, true>(v3[0], v2[0], 5, 1000, 1000, reduction, 8);
                 // t
-                for (int64_t i0 = 0; i0 < 5; ++i0) {
-                    {
-                        constexpr int64_t j = 0;
-                        constexpr int32_t n = 1000;
-                        Spread(t0, v3[i0 * 8], n);
-                        Div(v4[i0 * 1000 + j], v2[i0 * 1000 + j], t0, n);
-                    }
-                }
+                ByRows<Over, Along::ROW, Along::ROW, Along::BLOCK>(v4[0], v2[0], v3[0], 5, 1000, 1000, 1000, 8);
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
                 Store(p1[i0_o * 1000], At<float>(out1, 0)[0], 5, 1000, 1000, 1000);

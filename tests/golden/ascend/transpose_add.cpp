@@ -69,7 +69,7 @@ public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 18560);
         pipe.InitBuffer(store1, 2, 8960);
-        pipe.InitBuffer(area, 8192);
+        pipe.InitBuffer(area, 32768);
         work = area.Get<uint8_t>();
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p1Address));
@@ -78,7 +78,7 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         const LocalTensor<float> t0 = At<float>(work, 0);
-        const LocalTensor<float> t1 = At<float>(work, 4096);
+        const LocalTensor<float> t1 = At<float>(work, 16384);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c; t < Least(2, c + 1); ++t) {
                 const int64_t i0_o = t * 35;

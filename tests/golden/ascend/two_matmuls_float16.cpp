@@ -5,8 +5,6 @@ using namespace AscendC;
 
 __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-__aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
@@ -54,21 +52,28 @@ __aicore__ inline void Store(const GlobalTensor<T>& to, const LocalTensor<T>& fr
     }
 }
 
-// A matrix of rows x cols in global memory to fractals in L1. `Single`: one row stays a row.
-// `Square`: each 16 rows are a matrix of their own, so that their fractals pair up to squares of 16 x 16.
-template <bool Single, bool Square, typename T>
+// How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
+// along the other axis, to be turned on the way to L0.
+enum class FractalForm { Plain, Single, Turned };
+
+// A matrix of rows x cols in global memory to fractals in L1. What will be turned lies in squares:
+// of 32-bit elements each 16 rows are a matrix of their own, of bytes the rows are filled up to 32.
+template <FractalForm form, typename T>
 __aicore__ inline void Fractals(const LocalTensor<T>& to, const GlobalTensor<T>& from, int64_t rows, int64_t cols,
                                 int64_t pitch) {
     if (rows <= 0 || cols <= 0) {
         return;
     }
     constexpr int64_t lanes = 32 / sizeof(T);
-    const int64_t part = Square ? 16 : rows;
+    constexpr bool squares = form == FractalForm::Turned && sizeof(T) == 4;
+    constexpr int32_t unit = form == FractalForm::Turned && sizeof(T) == 1 ? 32 : 16;
+    const int64_t part = squares ? 16 : rows;
     for (int64_t first = 0; first < rows; first += part) {
         const int64_t count = Least(part, rows - first);
-        const int64_t blocks = Single && rows == 1 ? 1 : Square ? 16 : RoundUp(static_cast<int32_t>(rows), 16);
+        const int64_t whole = squares ? 16 : RoundUp(static_cast<int32_t>(rows), unit);
+        const int64_t blocks = form == FractalForm::Single && rows == 1 ? 1 : whole;
         const int64_t base = first * RoundUp(static_cast<int32_t>(cols), 16);
-        const bool direct = pitch <= 65535;
+        const bool direct = pitch > 0 && pitch <= 65535;  // else a copy a row: the same one, or far apart
         Nd2NzParams shape;
         shape.ndNum = 1;
         shape.nValue = static_cast<uint16_t>(direct ? count : 1);
@@ -119,14 +124,16 @@ __aicore__ inline void Left(const LocalTensor<T>& to, const LocalTensor<T>& from
     }
 }
 
-// Squares of 16 x 16 of 32-bit elements, turned on their way from L1 to L0.
+// Squares of 16 x 16 of 32-bit elements, or of 32 x 32 bytes, `stride` apart, turned on their way
+// from L1 to L0. Each becomes two fractals, with `halves` between them; `gap`: from the first of one to the first of
+// the next.
 template <typename T>
-__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t gap,
-                                 int64_t halves) {
+__aicore__ inline void SquareRun(const LocalTensor<T>& to, const LocalTensor<T>& from, int64_t count, int64_t stride,
+                                 int64_t gap, int64_t halves) {
     LoadData2dTransposeParams run;
     run.startIndex = 0;
     run.repeatTimes = static_cast<uint8_t>(count);
-    run.srcStride = 1;
+    run.srcStride = static_cast<uint16_t>(stride);
     run.dstGap = static_cast<uint16_t>(gap);
     run.dstFracGap = static_cast<uint16_t>(halves);
     LoadDataWithTranspose(to, from, run);
@@ -138,7 +145,7 @@ __aicore__ inline void RightTurned(const LocalTensor<T>& to, const LocalTensor<T
     const int64_t columns = (n + 15) / 16, depth = (k + 15) / 16;
     for (int64_t step = 0; step < depth; ++step) {
         if constexpr (sizeof(T) == 4) {
-            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 0, columns - 1);
+            SquareRun(to[step * columns * 256], from[step * columns * 256], columns, 1, 0, columns - 1);
         } else {
             FractalRun(to[step * columns * 256], from[step * 256], columns, depth, true);
         }
@@ -163,8 +170,8 @@ __aicore__ inline MmadParams ProductOf(int64_t m, int64_t n, int64_t k, bool fre
     return shape;
 }
 
-template <typename T>
-__aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
+template <typename A, typename T>
+__aicore__ inline void Multiply(const LocalTensor<A>& to, const LocalTensor<T>& left, const LocalTensor<T>& right,
                                 int64_t m, int64_t n, int64_t k, bool fresh) {
     if (!fresh) {
         Ordered(m, n);
@@ -172,42 +179,47 @@ __aicore__ inline void Multiply(const LocalTensor<float>& to, const LocalTensor<
     Mmad(to, left, right, ProductOf(m, n, k, fresh));
 }
 
-// m x n results to global memory; ReLU and the rounding to T happen on the way.
-template <typename T>
-__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<float>& from, int64_t m, int64_t n,
-                             int64_t pitch, bool relu) {
+// m x n results to global memory, row by row.
+__aicore__ inline FixpipeParamsV220 DrainShape(int64_t m, int64_t n, int64_t pitch, bool relu) {
     FixpipeParamsV220 shape;
     shape.nSize = static_cast<uint16_t>(n);
     shape.mSize = static_cast<uint16_t>(m);
     shape.srcStride = static_cast<uint16_t>((m + 15) / 16 * 16);
     shape.dstStride = static_cast<uint32_t>(pitch);
-    if constexpr (std::is_same_v<T, half>) {
-        shape.quantPre = QuantMode_t::F322F16;
-    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
-        shape.quantPre = QuantMode_t::F322BF16;
-    } else {
-        shape.quantPre = QuantMode_t::NoQuant;
-    }
+    shape.quantPre = QuantMode_t::NoQuant;
     shape.reluEn = relu;
     shape.unitFlag = 0;
     shape.ndNum = 1;
     shape.srcNdStride = 0;
     shape.dstNdStride = 0;
-    Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, shape);
+    return shape;
+}
+
+// ReLU and the rounding to T happen on the way.
+template <typename T, typename A>
+__aicore__ inline void Drain(const GlobalTensor<T>& to, const LocalTensor<A>& from, int64_t m, int64_t n,
+                             int64_t pitch, bool relu) {
+    FixpipeParamsV220 shape = DrainShape(m, n, pitch, relu);
+    if constexpr (std::is_same_v<T, half>) {
+        shape.quantPre = QuantMode_t::F322F16;
+    } else if constexpr (std::is_same_v<T, bfloat16_t>) {
+        shape.quantPre = QuantMode_t::F322BF16;
+    }
+    Fixpipe<T, A, CFG_ROW_MAJOR>(to, from, shape);
 }
 
 // Tiles from the cube to its two vector cores, through global memory: one is read while the next is
 // written. Both vector cores pass every tile; the one that it is not for skips it.
-template <int Ready, int Free>
+template <typename T, int Ready, int Free>
 struct Ring {
     static constexpr int64_t DEPTH = 2;
-    GlobalTensor<float> slots;
+    GlobalTensor<T> slots;
     int64_t size = 0, passed = 0;
     __aicore__ inline void Init(GM_ADDR address, int64_t elements) {
-        slots.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(address));
+        slots.SetGlobalBuffer(reinterpret_cast<__gm__ T*>(address));
         size = elements;
     }
-    __aicore__ inline GlobalTensor<float> ToFill() {
+    __aicore__ inline GlobalTensor<T> ToFill() {
         if (passed >= DEPTH) {
             CrossCoreWaitFlag(Free);
         }
@@ -222,7 +234,7 @@ struct Ring {
             CrossCoreWaitFlag(Free);
         }
     }
-    __aicore__ inline GlobalTensor<float> ToRead() {
+    __aicore__ inline GlobalTensor<T> ToRead() {
         CrossCoreWaitFlag(Ready);
         return slots[passed % DEPTH * size];
     }
@@ -256,20 +268,19 @@ class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
-            pipe.InitBuffer(load3, 2, 5600);
-            pipe.InitBuffer(store1, 2, 3200);
-            pipe.InitBuffer(area, 15296);
+            pipe.InitBuffer(load1, 2, 4096);
+            pipe.InitBuffer(store1, 2, 2048);
+            pipe.InitBuffer(area, 24576);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 3824);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
-            pipe.InitBuffer(result, 2, 8192);
-            pipe.InitBuffer(left1, 2, 16384);
-            pipe.InitBuffer(left2, 2, 16384);
+            pipe.InitBuffer(result, 2, 4096);
+            pipe.InitBuffer(left1, 2, 8192);
+            pipe.InitBuffer(left2, 2, 8192);
             pipe.InitBuffer(right1, 2, 32768);
             pipe.InitBuffer(right2, 2, 32768);
         }
-        rv0.Init(rv0Address, 1280);
+        rv0.Init(rv0Address, 896);
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p1Address));
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
@@ -277,48 +288,43 @@ public:
 
     __aicore__ inline void Products0(int64_t first, int64_t last) {
         for (int64_t c = first; c < last; ++c) {
-            for (int64_t t = c; t < Least(4, c + 1); ++t) {
-                const int64_t i0_o = t * 25;
+            for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                const int64_t i0_o = t * 16;
+                const int64_t i0_n = Least(100 - i0_o, 16);
                 const int64_t i1_o = 0;
-                for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        LocalTensor<float> b4 = result.AllocTensor<float>();
-                        bool fresh = true;
-                        for (int64_t i2_t = 0; i2_t < 2000; i2_t += 256) {
-                            const int64_t i2_o = i2_t;
-                            const int64_t i2_n = Least(2000 - i2_o, 256);
-                            LocalTensor<half> b5 = left1.AllocTensor<half>();
-                            Fractals<true, false>(b5, p0[i0_b * 2000 + i0_o * 2000 + i2_o], 25, i2_n, 2000);
-                            left1.EnQue(b5);
-                            b5 = left1.DeQue<half>();
-                            LocalTensor<half> b6 = left2.AllocTensor<half>();
-                            Left(b6, b5, 25, i2_n);
-                            left2.EnQue(b6);
-                            left1.FreeTensor(b5);
-                            LocalTensor<half> b7 = right1.AllocTensor<half>();
-                            Fractals<false, false>(b7, p1[i1_b + i1_o + i2_o * 50], i2_n, 50, 50);
-                            right1.EnQue(b7);
-                            b7 = right1.DeQue<half>();
-                            LocalTensor<half> b8 = right2.AllocTensor<half>();
-                            RightTurned(b8, b7, 50, i2_n);
-                            right2.EnQue(b8);
-                            right1.FreeTensor(b7);
-                            b6 = left2.DeQue<half>();
-                            b8 = right2.DeQue<half>();
-                            Multiply(b4, b6, b8, 25, 50, i2_n, fresh);
-                            fresh = false;
-                            left2.FreeTensor(b6);
-                            right2.FreeTensor(b8);
-                        }
-                        result.EnQue(b4);
-                        b4 = result.DeQue<float>();
-                        Drain(rv0.ToFill(), b4, 25, 50, 50, false);
-                        rv0.Filled();
-                        result.FreeTensor(b4);
-                    }
+                LocalTensor<float> b4 = result.AllocTensor<float>();
+                bool b4Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 2000; i2_t += 256) {
+                    const int64_t i2_o = i2_t;
+                    const int64_t i2_n = Least(2000 - i2_o, 256);
+                    LocalTensor<half> b5 = left1.AllocTensor<half>();
+                    Fractals<FractalForm::Single>(b5, p0[i0_o * 2000 + i2_o], i0_n, i2_n, 2000);
+                    left1.EnQue(b5);
+                    b5 = left1.DeQue<half>();
+                    LocalTensor<half> b6 = left2.AllocTensor<half>();
+                    Left(b6, b5, i0_n, i2_n);
+                    left2.EnQue(b6);
+                    left1.FreeTensor(b5);
+                    LocalTensor<half> b7 = right1.AllocTensor<half>();
+                    Fractals<FractalForm::Turned>(b7, p1[i1_o + i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b7);
+                    b7 = right1.DeQue<half>();
+                    LocalTensor<half> b8 = right2.AllocTensor<half>();
+                    RightTurned(b8, b7, 50, i2_n);
+                    right2.EnQue(b8);
+                    right1.FreeTensor(b7);
+                    b6 = left2.DeQue<half>();
+                    b8 = right2.DeQue<half>();
+                    Multiply(b4, b6, b8, i0_n, 50, i2_n, b4Fresh);
+                    b4Fresh = false;
+                    left2.FreeTensor(b6);
+                    right2.FreeTensor(b8);
                 }
+                result.EnQue(b4);
+                b4 = result.DeQue<float>();
+                Drain(rv0.ToFill(), b4, i0_n, 50, 50, false);
+                rv0.Filled();
+                result.FreeTensor(b4);
             }
         }
         rv0.Close();
@@ -326,73 +332,58 @@ public:
 
     __aicore__ inline void Step0(int64_t first, int64_t last, int64_t unit, int64_t turn) {
         const LocalTensor<float> v0 = At<float>(work, 0);  // t
-        const LocalTensor<float> v1 = At<float>(work, 5600);  // t_1
-        const LocalTensor<float> t0 = At<float>(work, 11200);
+        const LocalTensor<float> v1 = At<float>(work, 4096);  // t_1
+        const LocalTensor<float> t0 = At<float>(work, 8192);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
-                for (int64_t t = c; t < Least(4, c + 1); ++t) {
-                    const int64_t i0_o = t * 25;
+                for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                    const int64_t i0_o = t * 16;
+                    const int64_t i0_n = Least(100 - i0_o, 16);
                     const int64_t i1_o = 0;
-                    for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
-                        for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                            const int64_t i1_b = i1_u;
-                            const int64_t i0_b = i0_u;
-                            rv0.Skip();
-                        }
-                    }
+                    rv0.Skip();
                 }
                 continue;
             }
-            for (int64_t t = c; t < Least(4, c + 1); ++t) {
-                const int64_t i0_o = t * 25;
+            for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                const int64_t i0_o = t * 16;
+                const int64_t i0_n = Least(100 - i0_o, 16);
                 const int64_t i1_o = 0;
+                LocalTensor<uint8_t> in1 = load1.AllocTensor<uint8_t>();
+                Load(At<float>(in1, 0), rv0.ToRead(), i0_n, 50, 50, 64);
+                rv0.Read();
+                load1.EnQue(in1);
+                in1 = load1.DeQue<uint8_t>();
+                const LocalTensor<float> b0 = At<float>(in1, 0);
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
                 const LocalTensor<half> v2 = At<half>(out1, 0);
-                for (int64_t i0_u = 0; i0_u < 25; i0_u += 25) {
-                    for (int64_t i1_u = 0; i1_u < 50; i1_u += 50) {
-                        const int64_t i1_b = i1_u;
-                        const int64_t i0_b = i0_u;
-                        LocalTensor<uint8_t> in3 = load3.AllocTensor<uint8_t>();
-                        Load(At<float>(in3, 0), rv0.ToRead(), 25, 50, 50, 56);
-                        rv0.Read();
-                        load3.EnQue(in3);
-                        in3 = load3.DeQue<uint8_t>();
-                        const LocalTensor<float> b0 = At<float>(in3, 0);
-                        // t
-                        for (int64_t i0 = 0; i0 < 25; ++i0) {
-                            {
-                                constexpr int64_t j = 0;
-                                constexpr int32_t n = 50;
-                                Muls(t0, b0[i0 * 56 + j], 1.0f, n);
-                                for (int32_t k = 0; k < n; ++k) {
-                                    v0.SetValue((i0 * 56 + i0_b * 56 + i1_b) + j + k, t0.GetValue(k));
-                                }
-                            }
-                        }
-                        load3.FreeTensor(in3);
-                    }
+                // t
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Muls(v0[i0 * 64], b0[i0 * 64], 1.0f, 50);
                 }
                 // t_1
-                Abs(v1[0], v0[0], 1400);
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
+                    Abs(v1[i0 * 64], v0[i0 * 64], 50);
+                }
                 // t_2
-                for (int64_t i0 = 0; i0 < 25; ++i0) {
+                for (int64_t i0 = 0; i0 < i0_n; ++i0) {
                     {
                         constexpr int64_t j = 0;
                         constexpr int32_t n = 50;
-                        Sqrt(t0, v1[i0 * 56 + j], n);
+                        Sqrt(t0, v1[i0 * 64 + j], n);
                         Cast(v2[i0 * 64 + j], t0, RoundMode::CAST_RINT, n);
                     }
                 }
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
-                Store(p2[i0_o * 50 + i1_o], At<half>(out1, 0)[0], 25, 50, 50, 64);
+                Store(p2[i0_o * 50 + i1_o], At<half>(out1, 0)[0], i0_n, 50, 50, 64);
                 store1.FreeTensor(out1);
+                load1.FreeTensor(in1);
             }
         }
     }
 
 private:
-    TQue<TPosition::VECIN, 1> load3;
+    TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;
     TQue<TPosition::A1, 1> left1;
@@ -401,7 +392,7 @@ private:
     TQue<TPosition::B2, 1> right2;
     TBuf<TPosition::VECCALC> area;
     LocalTensor<uint8_t> work;
-    Ring<0, 1> rv0;
+    Ring<float, 0, 1> rv0;
     GlobalTensor<half> p0;  // x [100, 2000]
     GlobalTensor<half> p1;  // w [2000, 50]
     GlobalTensor<half> p2;  // t_2 [100, 50]
@@ -411,9 +402,9 @@ private:
 class K1 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, const Tiling& tiling) {
-        pipe.InitBuffer(result, 2, 14336);
-        pipe.InitBuffer(left1, 2, 14336);
-        pipe.InitBuffer(left2, 2, 14336);
+        pipe.InitBuffer(result, 2, 2048);
+        pipe.InitBuffer(left1, 2, 2048);
+        pipe.InitBuffer(left2, 2, 2048);
         pipe.InitBuffer(right1, 2, 4096);
         pipe.InitBuffer(right2, 2, 4096);
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p0Address));
@@ -421,46 +412,67 @@ public:
         p2.SetGlobalBuffer(reinterpret_cast<__gm__ half*>(p2Address));
     }
 
+    __aicore__ inline void EarlyRight1Of0(int64_t first, int64_t last) {
+        const int64_t c = first;
+        if (c >= last) {
+            return;
+        }
+        const int64_t t = c;
+        if (t >= Least(7, c + 1)) {
+            return;
+        }
+        const int64_t i0_o = t * 16;
+        const int64_t i0_n = Least(100 - i0_o, 16);
+        const int64_t i1_o = 0;
+        const int64_t i2_t = 0;
+        const int64_t i2_o = i2_t;
+        LocalTensor<half> b3 = right1.AllocTensor<half>();
+        Fractals<FractalForm::Turned>(b3, p1[i1_o + i2_o * 20], 50, 20, 20);
+        right1.EnQue(b3);
+        right1Early = true;
+    }
+
     __aicore__ inline void Step0(int64_t first, int64_t last) {
         for (int64_t c = first; c < last; ++c) {
-            const int64_t i0_o = 0;
-            const int64_t i1_o = 0;
-            for (int64_t i0_u = 0; i0_u < 100; i0_u += 100) {
-                for (int64_t i1_u = 0; i1_u < 20; i1_u += 20) {
-                    const int64_t i1_b = i1_u;
-                    const int64_t i0_b = i0_u;
-                    LocalTensor<float> b0 = result.AllocTensor<float>();
-                    bool fresh = true;
-                    for (int64_t i2_t = 0; i2_t < 50; i2_t += 50) {
-                        const int64_t i2_o = i2_t;
-                        LocalTensor<half> b1 = left1.AllocTensor<half>();
-                        Fractals<true, false>(b1, p0[i0_b * 50 + i0_o * 50 + i2_o], 100, 50, 50);
-                        left1.EnQue(b1);
-                        b1 = left1.DeQue<half>();
-                        LocalTensor<half> b2 = left2.AllocTensor<half>();
-                        Left(b2, b1, 100, 50);
-                        left2.EnQue(b2);
-                        left1.FreeTensor(b1);
-                        LocalTensor<half> b3 = right1.AllocTensor<half>();
-                        Fractals<false, false>(b3, p1[i1_b + i1_o + i2_o * 20], 50, 20, 20);
+            for (int64_t t = c; t < Least(7, c + 1); ++t) {
+                const int64_t i0_o = t * 16;
+                const int64_t i0_n = Least(100 - i0_o, 16);
+                const int64_t i1_o = 0;
+                LocalTensor<float> b0 = result.AllocTensor<float>();
+                bool b0Fresh = true;
+                for (int64_t i2_t = 0; i2_t < 50; i2_t += 50) {
+                    const int64_t i2_o = i2_t;
+                    LocalTensor<half> b1 = left1.AllocTensor<half>();
+                    Fractals<FractalForm::Single>(b1, p0[i0_o * 50 + i2_o], i0_n, 50, 50);
+                    left1.EnQue(b1);
+                    b1 = left1.DeQue<half>();
+                    LocalTensor<half> b2 = left2.AllocTensor<half>();
+                    Left(b2, b1, i0_n, 50);
+                    left2.EnQue(b2);
+                    left1.FreeTensor(b1);
+                    LocalTensor<half> b3;
+                    if (!right1Early) {
+                        b3 = right1.AllocTensor<half>();
+                        Fractals<FractalForm::Turned>(b3, p1[i1_o + i2_o * 20], 50, 20, 20);
                         right1.EnQue(b3);
-                        b3 = right1.DeQue<half>();
-                        LocalTensor<half> b4 = right2.AllocTensor<half>();
-                        RightTurned(b4, b3, 20, 50);
-                        right2.EnQue(b4);
-                        right1.FreeTensor(b3);
-                        b2 = left2.DeQue<half>();
-                        b4 = right2.DeQue<half>();
-                        Multiply(b0, b2, b4, 100, 20, 50, fresh);
-                        fresh = false;
-                        left2.FreeTensor(b2);
-                        right2.FreeTensor(b4);
                     }
-                    result.EnQue(b0);
-                    b0 = result.DeQue<float>();
-                    Drain(p2[i0_b * 20 + i0_o * 20 + i1_b + i1_o], b0, 100, 20, 20, false);
-                    result.FreeTensor(b0);
+                    right1Early = false;
+                    b3 = right1.DeQue<half>();
+                    LocalTensor<half> b4 = right2.AllocTensor<half>();
+                    RightTurned(b4, b3, 20, 50);
+                    right2.EnQue(b4);
+                    right1.FreeTensor(b3);
+                    b2 = left2.DeQue<half>();
+                    b4 = right2.DeQue<half>();
+                    Multiply(b0, b2, b4, i0_n, 20, 50, b0Fresh);
+                    b0Fresh = false;
+                    left2.FreeTensor(b2);
+                    right2.FreeTensor(b4);
                 }
+                result.EnQue(b0);
+                b0 = result.DeQue<float>();
+                Drain(p2[i0_o * 20 + i1_o], b0, i0_n, 20, 20, false);
+                result.FreeTensor(b0);
             }
         }
     }
@@ -474,6 +486,7 @@ private:
     GlobalTensor<half> p0;  // t_2 [100, 50]
     GlobalTensor<half> p1;  // v [50, 20]
     GlobalTensor<half> p2;  // t_3 [100, 20]
+    bool right1Early = false;  // its first tile is on its way
 };
 
 extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM_ADDR wGm, GM_ADDR vGm, GM_ADDR t_3Gm, GM_ADDR workspace, Tiling tiling) {
@@ -482,22 +495,31 @@ extern "C" __global__ __aicore__ void two_matmuls_float16_launch(GM_ADDR xGm, GM
     const int64_t ratio = GetTaskRation(), core = GetBlockIdx(), cores = GetBlockNum() * ratio;
     const int64_t block = core / ratio, blocks = GetBlockNum();
     {
-        const Share share(4, 8, block, blocks);
+        const Share share(7, 1, block, blocks);
         K0 kernel;
-        kernel.Init(pipe, xGm, wGm, workspace + 0, workspace + 12288 + block * 10240, tiling);
+        kernel.Init(pipe, xGm, wGm, workspace + 0, workspace + 12288 + block * 7168, tiling);
         if ASCEND_IS_AIC {
             kernel.Products0(share.first, share.last);
         }
         if ASCEND_IS_AIV {
-            kernel.Step0(share.first, share.last, 8, GetSubBlockIdx());
+            kernel.Step0(share.first, share.last, 1, GetSubBlockIdx());
         }
     }
-    SyncAll<false>();
+    if ASCEND_IS_AIV {
+        CrossCoreSetFlag<0, PIPE_MTE3>(2);
+    }
+    if ASCEND_IS_AIV {
+        CrossCoreWaitFlag(2);
+        CrossCoreSetFlag<2, PIPE_MTE3>(4);
+    }
+    PipeBarrier<PIPE_ALL>();
     pipe.Reset();
     if ASCEND_IS_AIC {
-        const Share share(1, Greatest(1, 1), core, cores);
+        const Share share(7, 1, core, cores);
         K1 kernel;
         kernel.Init(pipe, workspace + 0, vGm, t_3Gm, tiling);
+        kernel.EarlyRight1Of0(share.first, share.last);
+        CrossCoreWaitFlag(4);
         kernel.Step0(share.first, share.last);
     }
 }

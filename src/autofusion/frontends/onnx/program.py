@@ -34,6 +34,7 @@ from autofusion.graph.evaluate import bind_symbols
 from autofusion.jit.explain import Explanation, explain
 from autofusion.jit.pipeline import Compilation, Progress
 from autofusion.runtime.executable import Counts
+from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.target import Target
 
 KEPT = 1024  # sets of types, shapes and fixed values by node that sections are kept for
@@ -42,15 +43,19 @@ Observer = Callable[[Section, list[Array], list[Array]], None]
 
 
 def compile_file(
-    path: str | Path, shapes: Shapes | None = None, target: str | Target = "cpu", numerics: str = "default"
+    path: str | Path,
+    shapes: Shapes | None = None,
+    target: str | Target = "cpu",
+    numerics: str = "default",
+    superkernel: SuperKernelOptions | None = None,
 ) -> api.Compiled | Program:
     """An .onnx file as one SuperKernel, or as a Program where its control flow depends on data. Raises AutofusionError
     with the path."""
     try:
         graph = read(path, shapes)
     except Undecided:
-        return read_program(path, shapes, target, numerics)
-    return api.compile_graph(graph, target, numerics)
+        return read_program(path, shapes, target, numerics, superkernel=superkernel)
+    return api.compile_graph(graph, target, numerics, superkernel=superkernel)
 
 
 def read_program(
@@ -59,10 +64,11 @@ def read_program(
     target: str | Target = "cpu",
     numerics: str = "default",
     progress: Progress | None = None,
+    superkernel: SuperKernelOptions | None = None,
 ) -> Program:
     """An .onnx file as a Program. Raises FormatError or GraphError with the path."""
     with naming(path):
-        return Program(adapter.load(path), shapes, Path(path).stem, target, numerics, progress)
+        return Program(adapter.load(path), shapes, Path(path).stem, target, numerics, progress, superkernel)
 
 
 @dataclass
@@ -90,6 +96,7 @@ class Program:
         target: str | Target = "cpu",
         numerics: str = "default",
         progress: Progress | None = None,
+        superkernel: SuperKernelOptions | None = None,
     ) -> None:
         definition = adapter.graph_of(model)
         importer = Importer(definition, name or definition.name, specialise=True)
@@ -99,6 +106,7 @@ class Program:
         self.target = api.runnable(target)
         self.numerics = numerics
         self.progress = progress
+        self.superkernel = superkernel
         self.sections: list[Section] = []
         self.lock = threading.RLock()
         self.counts = Counts()  # calls, what the host ran, and what sections did that are kept no more
@@ -136,7 +144,9 @@ class Program:
         assert section.graph is not None
         with self.lock:
             if section.compiled is None:
-                section.compiled = api.compile_graph(section.graph, self.target, self.numerics, progress=self.progress)
+                section.compiled = api.compile_graph(
+                    section.graph, self.target, self.numerics, progress=self.progress, superkernel=self.superkernel
+                )
             return section.compiled
 
     def drop(self, sections: Sequence[Section]) -> None:

@@ -6,9 +6,12 @@ from the products to Fixpipe. Inside a tile everything is in fractals of 16 rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from autofusion import dims
 from autofusion.dims import Dim, Expr, substitute, symbols
@@ -17,12 +20,17 @@ from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Contract, Copy, Literal
 from autofusion.target import GM
 from autofusion.targets.ascend.dimension import cxx
-from autofusion.targets.ascend.layout import Place, rounded
+from autofusion.targets.ascend.layout import Place, rounded, slot_pitch
 from autofusion.targets.ascend.vector import ELEMENTS, Writer
 from autofusion.tile.ir import Let, Loop, Parallel, Program, Put, statements
 
 FRACTAL_ROWS = 16
-SUPPORTED = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32)
+PRODUCTS = {  # the type of the operands -> of the accumulator
+    DType.FLOAT16: DType.FLOAT32,
+    DType.BFLOAT16: DType.FLOAT32,
+    DType.FLOAT32: DType.FLOAT32,
+    DType.INT8: DType.INT32,
+}
 QUEUES = {"left1": "A1", "left2": "A2", "right1": "B1", "right2": "B2", "bias1": "C1", "bias2": "C2", "result": "CO1"}
 
 
@@ -60,7 +68,16 @@ def pitch_of(address: Dim, axis: str) -> Dim | None:
 class Cube:
     """Writes the body of the cube's unit. Raises TargetError for what it has no instructions for."""
 
-    def __init__(self, writer: Writer, program: Program, places: Mapping[str, Place], parallel: Parallel) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        program: Program,
+        places: Mapping[str, Place],
+        parallel: Parallel,
+        early: Mapping[str, str] | None = None,
+    ) -> None:
+        """`early`: buffers in L1 whose first tile may be on its way -> the flag that says so."""
+        self.early = early or {}
         self.w = writer
         self.program = program
         self.places = places
@@ -69,6 +86,7 @@ class Cube:
         self.copies = {s.target.name: s for s in statements(parallel.body) if isinstance(s, Copy)}
         self.operands: dict[str, _Operand] = {}
         self.results: dict[str, Contract] = {}
+        self.turned: set[str] = set()  # operands whose rows lie along the other axis, as buffers in L1
         for statement in self.contracts:
             self._know(statement)
 
@@ -82,8 +100,8 @@ class Cube:
             made = _Operand(side, source.name, access.name, outer, depth)
             self.operands[source.name] = self.operands[access.name] = made
             dtype = self.program.buffers[access.name].dtype
-            if dtype not in SUPPORTED:
-                raise TargetError(f"a contraction of {dtype} is not generated for this target yet")
+            if PRODUCTS.get(dtype) is not statement.dtype:
+                raise TargetError(f"a contraction of {dtype} to {statement.dtype} is not generated for this target yet")
         self.results[statement.target.name] = statement
 
     # -- lines -------------------------------------------------------------------------------------------------------
@@ -133,6 +151,12 @@ class Cube:
                 return extent
         return 1
 
+    def first(self, body: Sequence[Any], buffers: Collection[str]) -> None:
+        """The copies that fill these buffers, and nothing else."""
+        for line in body:
+            if isinstance(line, Copy) and line.target.name in buffers:
+                self._to_l1(line)
+
     # -- global memory -> L1 -----------------------------------------------------------------------------------------
     def _to_l1(self, line: Copy) -> None:
         name = line.target.name
@@ -145,28 +169,39 @@ class Cube:
             return
         operand = self.operands[name]
         self._only(line, (operand.outer, operand.depth))
-        lanes = 32 // place.dtype.size
         along = self._contiguous(line, address, operand)
         outer, depth = self._extent(line, operand.outer), self._extent(line, operand.depth)
         turned = along == operand.outer and operand.outer != ""
+        if turned:
+            self.turned.add(name)
         rows, columns = (depth, outer) if turned else (outer, depth)
         axis = operand.depth if turned else operand.outer
         pitch: Dim | None = pitch_of(address, axis) if axis else columns
         if pitch is None:
             raise TargetError(f"{line.source.name}: rows of an operand lie at no constant distance")
-        bound = rounded(self._bound(name, line, operand.outer), FRACTAL_ROWS) * rounded(
-            self._bound(name, line, operand.depth), max(FRACTAL_ROWS, lanes)
-        )
         queue = f"{operand.side}1"
-        self.budget.need(queue, bound * place.dtype.size)
+        self.budget.need(queue, self._fractal_bytes(line, operand, place.dtype, turned))
         start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
-        self.w.line(f"LocalTensor<{kind}> {name} = {queue}.AllocTensor<{kind}>();")
-        single = "true" if operand.side == "left" and not turned else "false"
-        square = "true" if turned and place.dtype is DType.FLOAT32 else "false"
-        self.w.line(
-            f"Fractals<{single}, {square}>({name}, {place.name}[{start}], {cxx(rows)}, {cxx(columns)}, {cxx(pitch)});"
-        )
-        self.w.line(f"{queue}.EnQue({name});")
+        single = operand.side == "left" and not turned
+        form = "Turned" if turned else "Single" if single else "Plain"
+        shape = f"{cxx(rows)}, {cxx(columns)}, {cxx(pitch)}"
+        flag = self.early.get(name)
+        if flag is not None:
+            self.w.line(f"LocalTensor<{kind}> {name};")
+        with self.w.block(f"if (!{flag})") if flag is not None else nullcontext():
+            declared = name if flag is not None else f"LocalTensor<{kind}> {name}"
+            self.w.line(f"{declared} = {queue}.AllocTensor<{kind}>();")
+            self.w.line(f"Fractals<FractalForm::{form}>({name}, {place.name}[{start}], {shape});")
+            self.w.line(f"{queue}.EnQue({name});")
+        if flag is not None:
+            self.w.line(f"{flag} = false;")
+
+    def _fractal_bytes(self, line: Copy, operand: _Operand, dtype: DType, turned: bool) -> int:
+        """A tile in whole fractals; one that is turned in whole squares."""
+        lanes = 32 // dtype.size
+        square = max(FRACTAL_ROWS, lanes)
+        rows = rounded(self._bound(line.target.name, line, operand.outer), square if turned else FRACTAL_ROWS)
+        return rows * rounded(self._bound(line.target.name, line, operand.depth), square) * dtype.size
 
     def _contiguous(self, line: Copy, address: Dim, operand: _Operand) -> str:
         """The axis along which the operand's elements are neighbours."""
@@ -193,7 +228,9 @@ class Cube:
         self.budget.need("bias1", bound)
         start = cxx(substitute(address, {a.name: 0 for a in line.axes}))
         self.w.line(f"LocalTensor<{kind}> {name} = bias1.AllocTensor<{kind}>();")
-        self.w.line(f"Fractals<true, false>({name}, {place.name}[{start}], 1, {cxx(axis.extent)}, {cxx(axis.extent)});")
+        self.w.line(
+            f"Fractals<FractalForm::Single>({name}, {place.name}[{start}], 1, {cxx(axis.extent)}, {cxx(axis.extent)});"
+        )
         self.w.line(f"bias1.EnQue({name});")
 
     # -- L1 -> L0 ----------------------------------------------------------------------------------------------------
@@ -204,19 +241,13 @@ class Cube:
         loaded = self.copies[first]
         assert isinstance(loaded.source, Access)
         place = self.places[loaded.source.name]
-        turned = (
-            self._contiguous(loaded, place.address(loaded.source.index), operand) == operand.outer
-            and operand.outer != ""
-        )
+        turned = first in self.turned
         kind = ELEMENTS[place.dtype]
         outer, depth = self._extent(line, operand.outer), self._extent(line, operand.depth)
         queue = operand.side
-        lanes = 32 // place.dtype.size
-        bound = rounded(self._bound(name, line, operand.outer), FRACTAL_ROWS) * rounded(
-            self._bound(name, line, operand.depth), max(FRACTAL_ROWS, lanes)
-        )
-        self.budget.need(f"{queue}2", bound * place.dtype.size)
-        function = f"{'Left' if queue == 'left' else 'Right'}{'Turned' if turned else ''}"
+        self.budget.need(f"{queue}2", self._fractal_bytes(line, operand, place.dtype, turned))
+        way = "" if not turned else "TurnedBytes" if place.dtype.size == 1 else "Turned"
+        function = f"{queue.capitalize()}{way}"
         self.w.line(f"{first} = {queue}1.DeQue<{kind}>();")
         self.w.line(f"LocalTensor<{kind}> {name} = {queue}2.AllocTensor<{kind}>();")
         self.w.line(f"{function}({name}, {first}, {cxx(outer)}, {cxx(depth)});")
@@ -230,7 +261,8 @@ class Cube:
         (axis,) = [a for a in line.axes if a.extent != 1] or [Axis("", 1)]
         self.budget.need("bias2", rounded(self._bound(name, line, axis.name) * 4, 64))
         self.w.line(f"{first} = bias1.DeQue<{kind}>();")
-        self.w.line(f"LocalTensor<float> {name} = bias2.AllocTensor<float>();")
+        wide = ELEMENTS[self.program.buffers[name].dtype.compute]
+        self.w.line(f"LocalTensor<{wide}> {name} = bias2.AllocTensor<{wide}>();")
         self.w.line(f"ToBiasTable({name}, {first}, {cxx(axis.extent)});")
         self.w.line(f"bias2.EnQue({name});")
         self.w.line(f"bias1.FreeTensor({first});")
@@ -239,16 +271,21 @@ class Cube:
     def _start(self, line: Copy) -> None:
         """The accumulator's first value is set by the first product: zero, or the bias."""
         name = line.target.name
-        self.w.line(f"LocalTensor<float> {name} = result.AllocTensor<float>();")
-        self.w.line("bool fresh = true;")
+        kind = self._kind(name)
+        self.w.line(f"LocalTensor<{kind}> {name} = result.AllocTensor<{kind}>();")
+        self.w.line(f"bool {name}Fresh = true;")
         shape = self.program.buffers[name].shape
         rows, columns = (1, 1, *shape)[-2:]
         assert isinstance(rows, int) and isinstance(columns, int)
         self.budget.need("result", rounded(rows, 16) * rounded(columns, 16) * 4)
         if isinstance(line.source, Access):
-            self.w.line(f"{line.source.name} = bias2.DeQue<float>();")
+            self.w.line(f"{line.source.name} = bias2.DeQue<{kind}>();")
         elif isinstance(line.source, Literal) and line.source.value not in (0, 0.0):
             raise TargetError("an accumulator starts from zero or a bias")
+
+    def _kind(self, name: str) -> str:
+        """The type of an accumulator."""
+        return ELEMENTS[self.program.buffers[name].dtype]
 
     def _multiply(self, line: Contract) -> None:
         name = line.target.name
@@ -258,11 +295,15 @@ class Cube:
         start = self.copies[name].source
         self.w.line(f"{left} = left2.DeQue<{kind}>();")
         self.w.line(f"{right} = right2.DeQue<{kind}>();")
+        if self.operands[left].first in self.turned and not rows.isdigit():
+            rows = f"Greatest({rows}, 2)"  # one row would be read as a vector
         if isinstance(start, Access):
-            self.w.line(f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, fresh);")
+            self.w.line(
+                f"MultiplyOnto({name}, {left}, {right}, {start.name}, {rows}, {columns}, {depth}, {name}Fresh);"
+            )
         else:
-            self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, fresh);")
-        self.w.line("fresh = false;")
+            self.w.line(f"Multiply({name}, {left}, {right}, {rows}, {columns}, {depth}, {name}Fresh);")
+        self.w.line(f"{name}Fresh = false;")
         self.w.line(f"left2.FreeTensor({left});")
         self.w.line(f"right2.FreeTensor({right});")
 
@@ -277,7 +318,7 @@ class Cube:
         if isinstance(start, Access):
             self.w.line(f"bias2.FreeTensor({start.name});")
         self.w.line(f"result.EnQue({name});")
-        self.w.line(f"{name} = result.DeQue<float>();")
+        self.w.line(f"{name} = result.DeQue<{self._kind(name)}>();")
 
     def _drain(self, line: Copy) -> None:
         assert isinstance(line.source, Access)
@@ -295,7 +336,12 @@ class Cube:
         self._finish(name)
         m, n = cxx(self._extent(line, rows)), cxx(self._extent(line, columns))
         relu = "true" if "relu" in line.through else "false"
-        self.w.line(f"Drain({place.name}[{start}], {name}, {m}, {n}, {cxx(pitch)}, {relu});")
+        target = f"{place.name}[{start}]"
+        if self._kind(name) == "int32_t" and place.dtype is not DType.INT32:
+            bits = int(np.float32(line.scale).view(np.uint32))
+            self.w.line(f"DrainScaled({target}, {name}, {m}, {n}, {cxx(pitch)}, {relu}, {bits:#x});  // {line.scale}")
+        else:
+            self.w.line(f"Drain({target}, {name}, {m}, {n}, {cxx(pitch)}, {relu});")
         self.w.line(f"result.FreeTensor({name});")
 
     def _put(self, line: Put) -> None:
@@ -304,6 +350,11 @@ class Cube:
         extents = {a.name: a.extent for a in statement.axes}
         m, n = (cxx(extents[str(i)]) if isinstance(i, Expr) else "1" for i in statement.target.index[-2:])
         self._finish(name)
-        self.w.line(f"Drain({line.ring}.ToFill(), {name}, {m}, {n}, {ring.shape[-1]}, false);")
-        self.w.line(f"{line.ring}.Filled();")
+        if self._space(line.ring) == GM:
+            self.w.line(f"Drain({line.ring}.ToFill(), {name}, {m}, {n}, {ring.shape[-1]}, false);")
+            self.w.line(f"{line.ring}.Filled();")
+        else:
+            pitch = slot_pitch(ring.shape)
+            self.w.line(f"DrainDirect({line.ring}.ToFill(turn), {name}, {m}, {n}, {pitch}, turn);")
+            self.w.line(f"{line.ring}.Filled(turn);")
         self.w.line(f"result.FreeTensor({name});")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofusion.targets.ascend.tiles import FLOAT, Tiles
-from autofusion.targets.cpu import vecmath
-from autofusion.targets.cpu.emit import V
+from autofusion.targets.vecmath.functions import FUNCTIONS, NARROW
+from autofusion.targets.vecmath.values import V
 
 Emit = Callable[..., V]
 
@@ -41,7 +41,11 @@ def _extreme(name: str) -> Emit:
 
 
 def _math(name: str) -> Emit:
-    return lambda e, *x: vecmath.FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
+    return lambda e, *x: FUNCTIONS[name].emit(e, *[e.own(v) for v in x])
+
+
+def _narrow(name: str) -> Emit:
+    return lambda e, *x: NARROW[name].emit(e, *[e.own(v) for v in x])
 
 
 FLOATS: dict[str, Emit] = {
@@ -77,6 +81,14 @@ FLOATS: dict[str, Emit] = {
     "tanh": _math("tanh"),
     "sigmoid": _math("sigmoid"),
     "erf": _math("erf"),
+    "pow": _math("pow"),
+    "fmod": _narrow("fmod"),
+    "erfc": _narrow("erfc"),
+    "cbrt": _narrow("cbrt"),
+    "lgamma": _narrow("lgamma"),
+    "sin": _math("sin"),
+    "cos": _math("cos"),
+    "tan": _math("tan"),
     "sinh": _math("sinh"),
     "cosh": _math("cosh"),
     "asin": _math("asin"),
@@ -98,21 +110,12 @@ MASKS: dict[str, Emit] = {
     "ne": _op("xor"),
     "maximum": _op("or"),
     "minimum": _op("and"),
+    "lt": lambda e, a, b: e.op("and", e.negated(a), b),
+    "gt": lambda e, a, b: e.op("and", a, e.negated(b)),
+    "le": lambda e, a, b: e.op("or", e.negated(a), b),
+    "ge": lambda e, a, b: e.op("or", a, e.negated(b)),
     "add": _op("or"),
     "mul": _op("and"),
     "copy": lambda e, x: x,
     "where": lambda e, c, a, b: e.select(c, a, b),
-}
-
-INTEGERS: dict[str, Emit] = {
-    "add": _op("add"),
-    "sub": _op("sub"),
-    "mul": _op("mul"),
-    "maximum": lambda e, a, b: e.commuting("Max", a, b),
-    "minimum": lambda e, a, b: e.commuting("Min", a, b),
-    "neg": lambda e, x: e.by_scalar("Muls", x, -1),
-    "bitwise_and": _op("and"),
-    "bitwise_or": _op("or"),
-    "bitwise_xor": _op("xor"),
-    "copy": lambda e, x: x,
 }

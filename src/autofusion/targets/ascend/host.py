@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autofusion.dims import Dim, substitute, symbol
-from autofusion.targets.ascend.dimension import cxx
-from autofusion.targets.ascend.render import Source, identifier
+from autofusion.targets.ascend.dimension import cxx, identifier
+from autofusion.targets.ascend.render import Source
 
 TOOLCHAIN = {2201: "dav-2201", 3510: "dav-3510"}
 STATUS_BYTES = 128 * 32  # 32 bytes a vector core, for more of them than a chip has

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from autofusion import dims, text
+from autofusion import text
 from autofusion.dims import Dim, substitute
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Param, accesses
+from autofusion.target import GM
+from autofusion.targets.ascend import early
 from autofusion.targets.ascend.cube import QUEUES as CUBE_QUEUES
 from autofusion.targets.ascend.cube import Cube, CubeBudget
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, steps_of
-from autofusion.targets.ascend.layout import BLOCK, PARTIAL, Block, Layout, layout, rounded
+from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, rounded_dim, steps_of
+from autofusion.targets.ascend.early import Early
+from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded, slot_elements
+from autofusion.targets.ascend.rows import BLOCKS, FOLDED
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
 from autofusion.tile.ir import Buffer, Guard, Let, Loop, Parallel, Program, Ring, Step, Take, checks, statements
@@ -37,10 +42,12 @@ class Kernel:
 
 @dataclass
 class Budget:
-    """The unified buffer: bytes of the queues' tiles by (queue, level), and of the work area."""
+    """The unified buffer: bytes of the queues' tiles by (queue, level), of the work area, and of the slots that the
+    cube writes into."""
 
     tiles: dict[tuple[str, int], int] = field(default_factory=dict)
     work: int = 0
+    slots: int = 0
 
     def add(self, found: Layout) -> None:
         for block in found.blocks.values():
@@ -50,81 +57,95 @@ class Budget:
                     self.tiles[key] = max(self.tiles.get(key, 0), size)
         self.work = max(self.work, found.work_bytes)
 
-    def bytes(self, needs: Needs, depth: int) -> int:
-        """In all; tiles inside loops have `depth` buffers."""
+    def bytes(self, needs: Needs, depth: int, chunk: int = CHUNK) -> int:
+        """In all; tiles inside loops have `depth` buffers, temporaries `chunk` elements."""
         tiles = sum(size * (depth if level else 1) for (_, level), size in self.tiles.items())
-        return tiles + self.work + scratch(needs).size
+        return tiles + self.work + self.slots + scratch(needs, chunk).size
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for reductions."""
+    """Offsets in the work area's end: float temporaries, masks, a narrow one, room for folds, blocks and states."""
 
     masks: int
     half: int
     staged: int
     reduction: int
+    blocks: int
+    folded: int
     size: int
 
 
-def scratch(needs: Needs) -> Scratch:
-    masks = needs.floats * CHUNK * 4
-    half = masks + needs.masks * rounded(CHUNK // 8)
-    staged = half + (CHUNK * 2 if needs.half else 0)
-    reduction = staged + (CHUNK * 4 if needs.staged else 0)
-    elements = 8 + rounded(2 * -(-needs.reduce // 64), 8) if needs.reduce else 0  # a value and an index a repeat
-    return Scratch(masks, half, staged, reduction, reduction + rounded(elements * 4))
+def scratch(needs: Needs, chunk: int) -> Scratch:
+    masks = needs.floats * chunk * 4
+    half = masks + needs.masks * rounded(chunk // 8)
+    staged = half + (chunk * 2 if needs.half else 0)
+    reduction = staged + (chunk * 4 if needs.staged else 0)
+    blocks = reduction + rounded(needs.reduce * 4)
+    folded = blocks + rounded(needs.blocks * 4)
+    return Scratch(masks, half, staged, reduction, blocks, folded, folded + rounded(needs.folded * 4))
 
 
 @dataclass
 class Written:
-    """A kernel's class, the bytes of the unified buffer that it takes with one and with two buffers a tile, and whether
-    it may fail."""
+    """A kernel's class, the least bytes of the unified buffer that it takes, those with two buffers a tile and
+    temporaries of 2 * CHUNK, and whether it may fail."""
 
     lines: list[str]
     onchip: int
-    double: int
+    ample: int
     checked: bool
 
 
-def write(kernel: Kernel, capacity: int) -> Written:
-    """The class. `capacity`: bytes of the unified buffer. Raises TargetError where it does not fit."""
-    made = _Class(kernel, capacity).run()
+def write(kernel: Kernel, capacity: int, double: bool = True, early: Sequence[Early] = ()) -> Written:
+    """The class. `capacity`: bytes of the unified buffer; `double`: two tiles a queue inside loops, where they fit;
+    `early`: first tiles that have a function of their own. Raises TargetError where it does not fit."""
+    made = _Class(kernel, capacity, double, early).run()
     if made.onchip > capacity:
         raise TargetError(f"{kernel.title}: UB holds {capacity} bytes, the kernel needs {made.onchip}")
     return made
 
 
-def onchip_bytes(program: Program, depth: int = 1) -> int:
-    """What a program takes of the unified buffer, with one or two buffers a tile."""
+def onchip_bytes(program: Program, ample: bool = False) -> int:
+    """What a program takes of the unified buffer at least, or where it has what makes it faster."""
     made = _Class(Kernel("Probe", program, "", {}), 0).run()
-    return made.onchip if depth == 1 else made.double
+    return made.ample if ample else made.onchip
 
 
 class _Class:
     """A kernel's class being written. The steps come first, as they say what memory is needed."""
 
-    def __init__(self, kernel: Kernel, capacity: int) -> None:
+    def __init__(self, kernel: Kernel, capacity: int, double: bool = True, early: Sequence[Early] = ()) -> None:
         self.kernel = kernel
         self.capacity = capacity
+        self.double = double
+        self.early = early
+        self.flags = {name: each.flag for each in early for name in each.buffers}
         self.program = kernel.program
         self.layout = layout(self.program)
         self.needs = Needs()
         self.cube = CubeBudget()
         self.w = Writer()
         self.checks = checks(self.program)
+        self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
+        outside = frozenset(tensor.name for tensor in self.tensors)
         loaded = {name for block in self.layout.blocks.values() for name in block.loads}
         stored = {n for block in self.layout.blocks.values() for n in block.stores if n not in self.layout.work}
+        stored |= {take.buffer for take in self._takes() if self.program.space_of(take.ring) != GM}
         self.steps = steps_of([p for step in self.program.steps for body in step.bodies for p in body.body])
-        tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols))
+        tiles = Tiling(frozenset(loaded), frozenset(stored), self.steps, frozenset(self.program.symbols), outside)
         self.vector = Vector(self.w, self.layout.places, self.needs, self.checks, tiles)
-        self.tensors: tuple[Param | Buffer, ...] = (*self.program.params, *self.program.workspace)
         for tensor in self.tensors:
             if tensor.dtype not in ELEMENTS:
                 raise TargetError(f"{tensor.name}: {tensor.dtype} is no type of this target")
         self.units = {b.unit for step in self.program.steps for b in step.bodies}
-        self.rings = [ring for step in self.program.steps for ring in step.rings]
-        self.budget = Budget()
+        rings = [ring for step in self.program.steps for ring in step.rings]
+        self.rings = [ring for ring in rings if ring.space == GM]
+        self.direct = [ring for ring in rings if ring.space != GM]
+        self.budget = Budget(slots=sum(slot_bytes(ring) for ring in self.direct))
+
+    def _takes(self) -> list[Take]:
+        return [node for node in text.walk(self.program) if isinstance(node, Take)]
 
     def run(self) -> Written:
         self.w.depth = 1
@@ -138,20 +159,30 @@ class _Class:
         lines = [f"// {self.kernel.title}"] if self.kernel.title else []
         self._init(self.needs.zeros or any(WHOLE in line for line in steps))
         init, self.w.lines = self.w.lines, []
+        if any("CHUNK" in line for line in steps):
+            self.w.line(f"static constexpr int64_t CHUNK = {self.chunk};  // elements of a temporary")
         self._members()
         lines += [f"class {self.kernel.name} {{", "public:", *init, "", *steps, "", "private:", *self.w.lines, "};"]
-        return Written(lines, self.budget.bytes(self.needs, 1), self.budget.bytes(self.needs, 2), bool(self.checks))
+        return Written(
+            lines, self.budget.bytes(self.needs, 1), self.budget.bytes(self.needs, 2, 2 * CHUNK), bool(self.checks)
+        )
 
     # -- members -----------------------------------------------------------------------------------------------------
     @property
     def depth(self) -> int:
         """Tiles of a queue inside loops: two where they fit, so that one moves while the other is computed."""
-        return 2 if self.budget.bytes(self.needs, 2) <= self.capacity else 1
+        return 2 if self.double and self.budget.bytes(self.needs, 2) <= self.capacity else 1
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a temporary: more where they fit, as an instruction costs as much as some thousand of them."""
+        sizes = (4 * CHUNK, 2 * CHUNK, CHUNK)
+        return next((s for s in sizes if self.budget.bytes(self.needs, 2, s) <= self.capacity), CHUNK)
 
     @property
     def area(self) -> int:
         """Bytes of the work area."""
-        return self.budget.work + scratch(self.needs).size + (BLOCK if self.checks else 0)
+        return self.budget.work + scratch(self.needs, self.chunk).size + (BLOCK if self.checks else 0)
 
     def _init(self, whole: bool) -> None:
         parameters = "".join(f", GM_ADDR {t.name}Address" for t in self.tensors)
@@ -161,6 +192,7 @@ class _Class:
             f"__aicore__ inline void Init(TPipe& pipe{parameters}{rings}, const Tiling& tiling{checked})"
         ):
             mixed = len(self.units) > 1
+            self._open_slots()
             for unit in (VECTOR, CUBE):
                 if unit in self.units and mixed:
                     with self.w.block(only_on(unit)):
@@ -168,7 +200,7 @@ class _Class:
                 elif unit in self.units:
                     self._open(unit, whole)
             for ring in self.rings:
-                self.w.line(f"{ring.name}.Init({ring.name}Address, {ring_elements(ring)});")
+                self.w.line(f"{ring.name}.Init({ring.name}Address, {slot_elements(ring)});")
             for tensor in self.tensors:
                 kind = ELEMENTS[tensor.dtype]
                 self.w.line(f"{tensor.name}.SetGlobalBuffer(reinterpret_cast<__gm__ {kind}*>({tensor.name}Address));")
@@ -177,6 +209,16 @@ class _Class:
             if self.checks:
                 self.w.line("failures = &all;")
                 self.w.line("firstCheck = check;")
+
+    def _open_slots(self) -> None:
+        """First of all, so that they lie at the same addresses for the cube, which writes them."""
+        if not self.direct:
+            return
+        self.w.line(f"pipe.InitBuffer(slots, {self.budget.slots});")
+        offset = 0
+        for ring in self.direct:
+            self.w.line(f"{ring.name}.Init(pipe, slots.Get<uint8_t>()[{offset}], {slot_elements(ring)});")
+            offset += slot_bytes(ring)
 
     def _open(self, unit: str, whole: bool) -> None:
         """The unit's memories."""
@@ -196,7 +238,7 @@ class _Class:
 
     def _open_cube(self) -> None:
         for queue, size in self.cube.tiles.items():
-            depth = 2 if 2 * size <= CUBE_CAPACITY.get(queue, L1_SHARE) else 1
+            depth = 2 if self.double and 2 * size <= CUBE_CAPACITY.get(queue, L1_SHARE) else 1
             self.w.line(f"pipe.InitBuffer({queue}, {depth}, {size});")
 
     def _members(self) -> None:
@@ -207,13 +249,18 @@ class _Class:
         if self.area and VECTOR in self.units:
             self.w.line("TBuf<TPosition::VECCALC> area;")
             self.w.line("LocalTensor<uint8_t> work;")
-        for number, ring in enumerate(self.rings):
-            self.w.line(f"Ring<{2 * number}, {2 * number + 1}> {ring.name};")
+        if self.direct:
+            self.w.line("TBuf<TPosition::VECIN> slots;")
+        for number, ring in enumerate((*self.rings, *self.direct)):
+            kind = "Ring" if ring.space == GM else "DirectRing"
+            self.w.line(f"{kind}<{ELEMENTS[ring.dtype]}, {2 * number}, {2 * number + 1}> {ring.name};")
         for tensor in self.tensors:
             note = self.kernel.names.get(tensor.name, "")
             shape = ", ".join(map(str, tensor.shape))
             comment = f"  // {note} [{shape}]" if note else ""
             self.w.line(f"GlobalTensor<{ELEMENTS[tensor.dtype]}> {tensor.name};{comment}")
+        for flag in dict.fromkeys(each.flag for each in self.early):
+            self.w.line(f"bool {flag} = false;  // its first tile is on its way")
         for symbol in self.program.symbols:
             self.w.line(f"int64_t {symbol};")
         if self.checks:
@@ -223,11 +270,13 @@ class _Class:
     def _scratched(self, lines: Sequence[str]) -> list[str]:
         """The steps with their temporaries declared where they are used."""
         result: list[str] = []
-        where = scratch(self.needs)
-        declared = [(f"t{n}", "float", n * CHUNK * 4) for n in range(self.needs.floats)]
-        declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(CHUNK // 8)) for n in range(self.needs.masks)]
+        chunk = self.chunk
+        where = scratch(self.needs, chunk)
+        declared = [(f"t{n}", "float", n * chunk * 4) for n in range(self.needs.floats)]
+        declared += [(f"m{n}", "uint8_t", where.masks + n * rounded(chunk // 8)) for n in range(self.needs.masks)]
         declared += [("h0", "half", where.half), ("staged", "float", where.staged)]
-        declared.append(("reduction", "float", where.reduction))
+        declared += [("reduction", "float", where.reduction), (BLOCKS, "float", where.blocks)]
+        declared += [(FOLDED, "float", where.folded)]
         for position, line in enumerate(lines):
             if line.strip() != "SCRATCH":
                 result.append(line.replace("SLOT", str(self.area - BLOCK)))
@@ -245,7 +294,7 @@ class _Class:
     def _step(self, number: int, step: Step) -> None:
         by_unit = {body.unit: body.body[0] for body in step.bodies}
         if CUBE in by_unit:
-            self._cube_step(number, by_unit[CUBE], [ring.name for ring in step.rings])
+            self._cube_step(number, by_unit[CUBE], step.rings)
         if len(by_unit) > 1:
             self.w.line("")
             self._taking_step(number, by_unit[VECTOR])
@@ -253,6 +302,7 @@ class _Class:
         if CUBE in by_unit:
             return
         parallel = by_unit[VECTOR]
+        self._early(number, VECTOR, parallel, "first", self._first)
         with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
             self._declared(parallel)
             with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
@@ -263,19 +313,44 @@ class _Class:
         if self.checks:
             self.w.line("failures->Report(At<int64_t>(work, SLOT));")
 
-    def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[str]) -> None:
-        cube = Cube(self.w, self.program, self.layout.places, parallel)
+    def _early(
+        self, number: int, unit: str, parallel: Parallel, start: str, fill: Callable[[Sequence[Any], Early], None]
+    ) -> None:
+        """A function for the first tile of each queue that may start before the step does."""
+        given = "int64_t first, int64_t last" + (", int64_t unit, int64_t turn" if "turn" in start else "")
+        for each in self.early:
+            if (each.step, each.unit) == (number, unit):
+                with self.w.block(f"__aicore__ inline void {each.method}({given})"):
+                    early.write(self.w, parallel, each.buffers, start, partial(_given, fill, each))
+                    self.w.line(f"{each.flag} = true;")
+                self.w.line("")
+
+    def _first(self, body: Sequence[Any], each: Early) -> None:
+        """A block's loads."""
+        loads = [line for line in body if isinstance(line, Copy) and line.target.name in each.buffers]
+        self._load(self.layout.blocks[id(body)], loads, body)
+
+    def _cube_step(self, number: int, parallel: Parallel, rings: Sequence[Ring]) -> None:
+        ahead = Cube(self.w, self.program, self.layout.places, parallel)
+        self._early(number, CUBE, parallel, "first", lambda body, each: ahead.first(body, each.buffers))
+        cube = Cube(self.w, self.program, self.layout.places, parallel, self.flags)
         name = f"Products{number}" if rings else f"Step{number}"
-        with self.w.block(f"__aicore__ inline void {name}(int64_t first, int64_t last)"):
-            with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
+        var, direct = parallel.var, any(ring.space != GM for ring in rings)
+        with self.w.block(
+            f"__aicore__ inline void {name}(int64_t first, int64_t last{', int64_t unit' if direct else ''})"
+        ):
+            with self.w.block(f"for (int64_t {var} = first; {var} < last; ++{var})"):
+                if direct:
+                    self.w.line(f"const int64_t turn = ({var} - first) / unit % 2;")
                 cube.body(parallel.body)
             for ring in rings:
-                self.w.line(f"{ring}.Close();")
+                self.w.line(f"{ring.name}.Close();")
         self.cube.merge(cube.budget)
 
     def _taking_step(self, number: int, parallel: Parallel) -> None:
         """The vector cores' share of a step with a ring: groups of `unit` chunks in turns."""
         var = parallel.var
+        self._early(number, VECTOR, parallel, "first + turn * unit", self._first)
         head = f"__aicore__ inline void Step{number}(int64_t first, int64_t last, int64_t unit, int64_t turn)"
         with self.w.block(head):
             self._declared(parallel)
@@ -289,7 +364,7 @@ class _Class:
     def _skipped(self, body: Sequence[Any]) -> None:
         """Only the tiles that are for the other core."""
         needed = any(isinstance(node, Take) for line in body for node in text.walk(line))
-        for line in body if needed else ():
+        for line in body if needed and self.rings else ():
             if isinstance(line, Let):
                 self.w.line(f"const int64_t {line.name} = {cxx(line.value)};")
             elif isinstance(line, Take):
@@ -326,8 +401,12 @@ class _Class:
                 rest.append(line)
         loads = [s for s in rest if self._is_load(s)]
         stores = [s for s in rest if self._is_store(s)]
+        taken = [s for s in rest if isinstance(s, Take) and s not in loads]
         if loads:
             self._copy_in(block, loads, rest)
+        for line in taken:
+            kind = ELEMENTS[self.layout.places[line.buffer].dtype]
+            self.w.line(f"const LocalTensor<{kind}> {line.buffer} = {line.ring}.ToRead();")
         if stores:
             self._open_store(block)
         for line in rest:
@@ -338,9 +417,11 @@ class _Class:
             elif isinstance(line, Guard):
                 with self.w.block(f"if ({cxx(line.smaller)} <= {cxx(line.larger)})"):
                     self._body(line.body)
-            elif line not in loads and line not in stores:
+            elif line not in loads and line not in stores and line not in taken:
                 self._note(line)
                 self.vector.statement(line)
+        for line in taken:
+            self.w.line(f"{line.ring}.Read();")
         if stores:
             self._copy_out(block, stores)
         if loads:
@@ -352,9 +433,9 @@ class _Class:
             self.w.line(f"// {note}")
 
     def _is_load(self, line: Any) -> bool:
-        return isinstance(line, Take) or (
-            isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
-        )
+        if isinstance(line, Take):
+            return self.program.space_of(line.ring) == GM
+        return isinstance(line, Copy) and isinstance(line.source, Access) and self._in_gm(line.source.name)
 
     def _is_store(self, line: Any) -> bool:
         return isinstance(line, Copy) and self._in_gm(line.target.name)
@@ -365,21 +446,36 @@ class _Class:
     def _copy_in(self, block: Block, loads: Sequence[Copy | Take], body: Sequence[Any]) -> None:
         level = block.level
         queue = f"load{level}"
-        self.w.line(f"LocalTensor<uint8_t> in{level} = {queue}.AllocTensor<uint8_t>();")
         names = [line.buffer if isinstance(line, Take) else line.target.name for line in loads]
-        for line, name in zip(loads, names, strict=True):
-            kind = ELEMENTS[self.layout.places[name].dtype]
-            declared = f"At<{kind}>(in{level}, {block.loads[name]})"
-            if isinstance(line, Take):
-                self._taken(line, declared, body)
-                continue
-            assert isinstance(line.source, Access)
-            self._transfer(line, line.source, line.target, declared, load=True)
-        self.w.line(f"{queue}.EnQue(in{level});")
+        flag = self.flags.get(names[0])
+        if flag is None:
+            self._load(block, loads, body)
+        else:
+            self.w.line(f"LocalTensor<uint8_t> in{level};")
+            with self.w.block(f"if (!{flag})"):
+                self._load(block, loads, body, declared=True)
+            self.w.line(f"{flag} = false;")
         self.w.line(f"in{level} = {queue}.DeQue<uint8_t>();")
         for name in names:
             kind = ELEMENTS[self.layout.places[name].dtype]
             self.w.line(f"const LocalTensor<{kind}> {name} = At<{kind}>(in{level}, {block.loads[name]});")
+
+    def _load(self, block: Block, loads: Sequence[Copy | Take], body: Sequence[Any], declared: bool = False) -> None:
+        """A tile of a block's load queue on its way."""
+        level = block.level
+        queue = f"load{level}"
+        tensor = f"in{level}" if declared else f"LocalTensor<uint8_t> in{level}"
+        self.w.line(f"{tensor} = {queue}.AllocTensor<uint8_t>();")
+        for line in loads:
+            name = line.buffer if isinstance(line, Take) else line.target.name
+            kind = ELEMENTS[self.layout.places[name].dtype]
+            place = f"At<{kind}>(in{level}, {block.loads[name]})"
+            if isinstance(line, Take):
+                self._taken(line, place, body)
+                continue
+            assert isinstance(line.source, Access)
+            self._transfer(line, line.source, line.target, place, load=True)
+        self.w.line(f"{queue}.EnQue(in{level});")
 
     def _taken(self, line: Take, tensor: str, body: Sequence[Any]) -> None:
         """A ring's tile: the part of it that is read."""
@@ -461,16 +557,13 @@ class _Class:
                 self.w.line(f"Store({b}, {a}, {cxx(rows)}, {cxx(columns)}, {cxx(far_pitch)}, {cxx(near_pitch)});")
 
 
-def rounded_dim(columns: Dim, lanes: int) -> Dim:
-    return rounded(columns, lanes) if isinstance(columns, int) else dims.ceildiv(columns, lanes) * lanes
+def _given(fill: Callable[[Sequence[Any], Early], None], each: Early, body: Sequence[Any]) -> None:
+    fill(body, each)
 
 
-def ring_elements(ring: Ring) -> int:
-    """Elements of a slot; slots share no cache line."""
-    total = 1
-    for extent in ring.shape:
-        total *= int(str(extent))
-    return rounded(total * 4, PARTIAL) // 4
+def slot_bytes(ring: Ring) -> int:
+    """Of all slots of a ring."""
+    return ring.depth * slot_elements(ring) * 4
 
 
 def only_on(unit: str) -> str:

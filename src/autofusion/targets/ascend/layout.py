@@ -20,22 +20,25 @@ from autofusion.placement import Span, first_fit
 from autofusion.target import GM
 from autofusion.targets.ascend.dimension import coefficient_of
 from autofusion.tile import memory
-from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Take, statements
+from autofusion.tile.ir import Buffer, Guard, Loop, Parallel, Program, Ring, Take, statements
 
 BLOCK = 32  # bytes: what every start is aligned to
 STEP = 1 << 24  # positions of one step come before those of the next
+FILLED = 7 * BLOCK // 4  # float32 elements behind the last of blocks that are filled eight at once
 PARTIAL = 512  # bytes: partials of different cores share no cache line
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor: `strides` in elements, one a dimension; `spread`: one value fills a block of 32 bytes."""
+    """A tensor: `strides` in elements, one a dimension; `spread`: one value fills a block of 32 bytes. `extents`: of
+    its dimensions, where they are known."""
 
     name: str
     dtype: DType
     strides: tuple[Dim, ...]
     elements: int = 0
     spread: bool = False
+    extents: tuple[int, ...] = ()
 
     @property
     def lanes(self) -> int:
@@ -71,6 +74,19 @@ class Layout:
     work_bytes: int
 
 
+def slot_pitch(shape: Sequence[Dim]) -> int:
+    """Elements from row to row of a tile that the cube writes into the unified buffer: of 4 bytes, in whole blocks."""
+    return rounded(int(str(shape[-1])) if shape else 1, BLOCK // 4)
+
+
+def slot_elements(ring: Ring) -> int:
+    """Elements of a slot; slots share no cache line."""
+    total = slot_pitch(ring.shape) if ring.space != GM else int(str(ring.shape[-1])) if ring.shape else 1
+    for extent in ring.shape[:-1]:
+        total *= int(str(extent))
+    return rounded(total * 4, PARTIAL) // 4
+
+
 def rounded(size: int, to: int = BLOCK) -> int:
     return -(-size // to) * to
 
@@ -92,6 +108,7 @@ class _Layout:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.onchip = {b.name: b for b in program.buffers.values() if b.space == "UB"}
+        self.unit = BLOCK // 2 if any(b.dtype.size == 2 for b in self.onchip.values()) else 1
         self.elsewhere = {b.name for b in program.buffers.values() if b.space not in (GM, "UB")}
         self.places: dict[str, Place] = {}
         self.blocks: dict[int, Block] = {}
@@ -133,7 +150,8 @@ class _Layout:
         return tuple(self._int(name, extent) for extent in self.onchip[name].shape)
 
     def _value(self, name: str, dtype: DType, extents: tuple[int, ...], order: Sequence[int] | None = None) -> Place:
-        """Row-major in `order` (of the dimensions), the last padded to blocks."""
+        """Row-major in `order` (of the dimensions), the last padded to blocks: of two-byte elements where there are
+        some, so that rows of all types are equally long. Blocks of one value are filled eight at once."""
         order = list(range(len(extents))) if order is None else list(order)
         lanes = BLOCK // dtype.size
         spread = not extents or extents[order[-1]] == 1
@@ -143,8 +161,9 @@ class _Layout:
             strides[dimension] = size
             size *= extents[dimension]
             if position == 0:
-                size = lanes if spread else rounded(size, lanes)
-        return Place(name, dtype, tuple(strides), max(size, lanes), spread)
+                size = lanes if spread else rounded(size, max(lanes, self.unit))
+        size = max(size, lanes) + (FILLED if spread and dtype is DType.FLOAT32 else 0)
+        return Place(name, dtype, tuple(strides), size, spread, extents)
 
     # -- queue tiles -------------------------------------------------------------------------------------------------
     def _block(self, level: int, body: Sequence[Any]) -> None:
@@ -156,9 +175,12 @@ class _Layout:
                 block.loads[name] = block.load_bytes
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)
+            elif isinstance(line, Take) and self.program.space_of(line.ring) != GM:
+                self.places[line.buffer] = self._slot(line.buffer)
+                self.moved.add(line.buffer)
             elif isinstance(line, Take):
                 name = line.buffer
-                self.places[name] = self._value(name, self.onchip[name].dtype, self._extents(name))
+                self.places[name] = self._slot(name)
                 block.loads[name] = block.load_bytes
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)
@@ -175,6 +197,15 @@ class _Layout:
                     self.moved.add(name)
                 block.stores[name] = block.store_bytes
                 block.store_bytes += rounded(place.elements * place.dtype.size)
+
+    def _slot(self, name: str) -> Place:
+        """A tile of the cube's: of a row with one element only that is there, not the block that it would fill."""
+        made = self._value(name, self.onchip[name].dtype, self._extents(name))
+        if not made.spread:
+            return made
+        pitch = slot_pitch(self.onchip[name].shape)
+        strides = (*(s // made.lanes * pitch for s in made.strides[:-1]), 1)
+        return Place(name, made.dtype, strides if made.strides else (), made.elements)
 
     def _loads(self, line: Copy) -> bool:
         return isinstance(line.source, Access) and self._in_gm(line.source.name) and not self._in_gm(line.target.name)
@@ -207,10 +238,11 @@ class _Layout:
         lanes = BLOCK // buffer.dtype.size
         if inner is None:
             sparse = self._value(buffer.name, buffer.dtype, (*extents, 1))
-            return Place(buffer.name, buffer.dtype, sparse.strides[:-1] if extents else (), max(sparse.elements, lanes))
+            strides, size = sparse.strides[:-1] if extents else (), max(sparse.elements, lanes)
+            return Place(buffer.name, buffer.dtype, strides, size, extents=extents)
         order = [d for d in range(len(axes)) if d != inner] + [inner]
         made = self._value(buffer.name, buffer.dtype, extents, order)
-        return Place(buffer.name, buffer.dtype, made.strides, made.elements)
+        return Place(buffer.name, buffer.dtype, made.strides, made.elements, extents=extents)
 
     # -- the work area -----------------------------------------------------------------------------------------------
     def _work(self) -> tuple[dict[str, int], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from autofusion.dims import product
@@ -9,37 +10,55 @@ from autofusion.errors import TargetError
 from autofusion.kernel.ir import Kernel
 from autofusion.kernel.schedule import Analysis, Schedule, Tile, estimate, propose
 from autofusion.target import Target
+from autofusion.targets.ascend import products
 from autofusion.targets.ascend.kernel import onchip_bytes
 from autofusion.tile import build
 
 VECTOR_CORES = 2  # of an AI core
-ROUNDS = 4  # tiles of a core at least, where there is work for them
+ROUNDS = 8  # tiles of a core at least, where there is work for them
+HALVED = 2  # times that a tile is halved, so that there is room for larger temporaries
 LINE = 64  # elements that a tile along contiguous elements is a multiple of
 
 
 def choose(kernel: Kernel, target: Target) -> Schedule:
     """The first candidate whose tiles, temporaries and queues fit the unified buffer, its tiles then made as large as
-    fit twice."""
+    fit twice beside larger temporaries."""
     capacity = target.spaces["UB"].bytes
 
-    def used(schedule: Schedule, depth: int) -> int | None:
+    def used(schedule: Schedule, ample: bool) -> int | None:
         try:
-            return onchip_bytes(build.build(kernel, schedule, target), depth)
+            return onchip_bytes(build.build(kernel, schedule, target), ample)
         except TargetError:
             return None  # said again, and to the user, when the source is written
 
     def fits(schedule: Schedule) -> bool:
-        size = used(schedule, 1)
+        size = used(schedule, False)
         return size is None or size <= capacity
 
+    analysis = Analysis(kernel)
+    if analysis.contractions:
+        of_products = next(filter(fits, products.candidates(analysis, target)), None)
+        if of_products is not None:
+            return of_products
     chosen = propose(kernel, target, fits)
     chosen = replace(chosen, chunks=VECTOR_CORES * target.cores)
-    analysis = Analysis(kernel)
     if analysis.contractions or not chosen.outer or chosen.parts > 1:
         return chosen
+    chosen = next((s for s in _halves(chosen) if (used(s, True) or 0) <= capacity), chosen)
     for axis in reversed([tile.axis for tile in chosen.outer]):
-        chosen = _grown(analysis, chosen, axis, target, lambda schedule: used(schedule, 2), capacity)
+        chosen = _grown(analysis, chosen, axis, target, lambda schedule: used(schedule, True), capacity)
     return chosen
+
+
+def _halves(schedule: Schedule) -> Iterator[Schedule]:
+    """The schedule, and with half its first tile that can be halved, and a quarter."""
+    yield schedule
+    for _ in range(HALVED):
+        tile = next((t for t in schedule.outer if t.size > 1), None)
+        if tile is None:
+            return
+        schedule = _with(schedule, tile.axis, tile.size // 2)
+        yield schedule
 
 
 def _grown(

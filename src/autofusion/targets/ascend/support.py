@@ -23,15 +23,17 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Node
-from autofusion.kernel.ir import Access, Axis, Fold, Literal
+from autofusion.kernel.ir import Access, Axis, Fold, Literal, Scan
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.folds import FOLDS
 from autofusion.passes import pipeline as passes
 from autofusion.target import Target
 from autofusion.targets.ascend import scalar
-from autofusion.targets.ascend.cube import SUPPORTED
-from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
+from autofusion.targets.ascend.cube import PRODUCTS
+from autofusion.targets.ascend.elementwise import FLOATS, MASKS
+from autofusion.targets.ascend.integers import INTEGERS, NARROW, TILED
 from autofusion.targets.ascend.layout import Place
+from autofusion.targets.ascend.rows import folded, scan
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, Tiles
 from autofusion.targets.ascend.vector import Needs, Vector, Writer
 
@@ -41,7 +43,7 @@ class Way(StrEnum):
 
     NATIVE = "native"  # one instruction a tile, or none: views are addresses
     COMPOSED = "composed"  # several vector instructions
-    CAST = "cast"  # as float32: a conversion on the way in and on the way out
+    CAST = "cast"  # as float32 or int32: conversions on the way in and on the way out
     SCALAR = "scalar"  # the scalar unit, an element at a time
     NOT = "not"  # the host computes it, between launches
 
@@ -189,11 +191,15 @@ def _node(graph: Graph, node: Node, target: Target) -> Way:
     types = tuple(graph.values[name].dtype for name in node.inputs)
     dtype = node.output.dtype
     if node.kind is Kind.ELEMENTWISE:
-        return _elementwise(node.op, types, dtype)
+        sources = {each.name for each in graph.nodes if each.kind is Kind.SOURCE}
+        return _elementwise(node.op, types, dtype, made=sources.issuperset(node.inputs))
     if node.kind is Kind.CONTRACT:
-        return Way.NATIVE if set(types) <= set(SUPPORTED) else Way.NOT
-    if node.kind in (Kind.GATHER, Kind.SCAN):
-        return Way.SCALAR  # a scan across the vector's axis goes by rows
+        return Way.NATIVE if {PRODUCTS.get(each) for each in types} == {dtype.compute} else Way.NOT
+    if node.kind is Kind.GATHER:
+        return Way.SCALAR  # the positions; rows that lie in one piece are a copy each
+    if node.kind is Kind.SCAN:
+        assert node.row.fold is not None
+        return _scan(node.row.fold, types[0], dtype)
     if node.kind is Kind.REDUCE or node.kind is Kind.WINDOW:
         assert node.row.fold is not None
         return _fold(node.row.fold, types[0], dtype, node.kind)
@@ -201,12 +207,16 @@ def _node(graph: Graph, node: Node, target: Target) -> Way:
 
 
 @cache
-def _elementwise(op: str, types: tuple[DType, ...], dtype: DType) -> Way:
+def _elementwise(op: str, types: tuple[DType, ...], dtype: DType, made: bool = False) -> Way:
+    """`made`: of constants and positions, not of operands in memory."""
     vector = _vector({})
-    kind = vector._kind(dtype, op, [Literal(each, 0) for each in types])
+    operands = [Literal(each, 0) for each in types]
+    kind = vector._computing(dtype, op, operands) if made else vector._kind(dtype, op, operands)
     if kind is None:
         return _by_element(op, types, dtype)
-    if op != "cast" and any(each.is_reduced for each in (dtype, *types)):
+    if kind == "move":
+        return Way.NATIVE
+    if op != "cast" and any(each.is_reduced or each in NARROW for each in (dtype, *types)):
         return Way.CAST
     return Way.NATIVE if _instructions(vector, kind, op, types, dtype) <= 1 else Way.COMPOSED
 
@@ -222,17 +232,21 @@ def _by_element(op: str, types: Sequence[DType], dtype: DType) -> Way:
 def _instructions(vector: Vector, kind: str, op: str, types: Sequence[DType], dtype: DType) -> int:
     """How many make the result of operands that are in tiles."""
     tiles = Tiles()
+    if kind == "wide":
+        return 2  # both halves are gathered
     values = [tiles.emit(_tile(each), f"given {number}") for number, each in enumerate(types)]
     if kind == "cast":
-        result = vector._cast(tiles, values[0], dtype)
+        result = vector._cast(tiles, values[0], types[0], dtype)
+    elif kind == "integer":
+        result = INTEGERS[op](tiles, types[-1], *values)
     else:
-        result = {"float": FLOATS, "mask": MASKS, "integer": INTEGERS}[kind][op](tiles, *values)
+        result = {"float": FLOATS, "mask": MASKS}[kind][op](tiles, *values)
     lines, *_ = tiles.listing(result)
     return sum(not line.startswith("given") for line in lines)
 
 
 def _tile(dtype: DType) -> str:
-    return MASK if dtype is DType.BOOL else INT if dtype is DType.INT32 else FLOAT
+    return MASK if dtype is DType.BOOL else INT if dtype in TILED else FLOAT
 
 
 @cache
@@ -250,9 +264,24 @@ def _fold(name: str, source: DType, dtype: DType, kind: Kind) -> Way:
         tiled = _vector(places)._tiled_fold(line)
         return _elementwise(step, (dtype, source), dtype) if tiled else _by_element(step, (dtype, dtype), dtype)
     line = Fold(Access("y", (i, 0)), dtype, name, Access("x", (i, j)), (rows,), (columns,))
-    places = {"x": Place("x", source, (COLUMNS, 1), ROWS * COLUMNS), "y": Place("y", dtype, (ROWS, 1), ROWS, True)}
-    whole = _vector(places)._whole_rows(line)
+    places = {"x": _table("x", source), "y": Place("y", dtype, (ROWS, 1), ROWS, True, (ROWS, 1))}
+    whole = folded(_vector(places), line)
     return Way.COMPOSED if whole else _by_element(step, (dtype, dtype), dtype)
+
+
+@cache
+def _scan(name: str, source: DType, dtype: DType) -> Way:
+    """A scan along contiguous rows; reduced types are scanned as float32."""
+    if source.is_reduced:
+        inside = _scan(name, DType.FLOAT32, DType.FLOAT32)
+        return max(inside, Way.CAST, key=ORDER.index)
+    at = (dims.symbol("i"), dims.symbol("j"))
+    line = Scan(Access("y", at), dtype, name, Access("x", at), "j", (Axis("i", ROWS), Axis("j", COLUMNS)))
+    return Way.COMPOSED if scan(_vector({"x": _table("x", source), "y": _table("y", dtype)}), line) else Way.SCALAR
+
+
+def _table(name: str, dtype: DType) -> Place:
+    return Place(name, dtype, (COLUMNS, 1), ROWS * COLUMNS, extents=(ROWS, COLUMNS))
 
 
 def _vector(places: Mapping[str, Place]) -> Vector:

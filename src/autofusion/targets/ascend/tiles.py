@@ -7,12 +7,12 @@ temporaries by last use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from autofusion.errors import TargetError
-from autofusion.targets.cpu.emit import V, scalar_of
+from autofusion.targets.vecmath.values import V, scalar_of
 
 TILE = 64  # the lanes that types are written with; every tile has as many elements as its statement says
 FLOAT, INT, MASK = f"<{TILE} x float>", f"<{TILE} x i32>", f"<{TILE} x i1>"
@@ -21,20 +21,41 @@ ELEMENTS = {FLOAT: "float", INT: "int32_t", MASK: "uint8_t"}
 # How many of the elements an instruction handles: those asked for, or up to whole vector repeats (compares need that).
 COUNT, WHOLE = "n", "whole"
 
+# Bit by bit, to another temporary.
+COPY = {
+    FLOAT: f"Or({{d}}, {{0}}, {{0}}, {COUNT} * 2)",
+    INT: f"Or({{d}}, {{0}}, {{0}}, {COUNT} * 2)",
+    MASK: f"Or({{d}}, {{0}}, {{0}}, {WHOLE} / 16)",
+}
+
+Step = Callable[..., tuple[V, Sequence[V]]]
+
 
 @dataclass(frozen=True)
 class Instruction:
-    """One vector instruction. `text` has `{d}` for its result and `{0}`, `{1}` … for its operands."""
+    """One vector instruction. `text` has `{d}` for its result and `{0}`, `{1}` … for its operands.
+
+    `onto`: the carried value of a loop whose place the result takes. `loop`: the head or the end of one.
+    """
 
     result: V
     text: str
     operands: tuple[V, ...]
+    onto: V | None = None
+    loop: Loop | None = None
+
+
+@dataclass(eq=False)
+class Loop:
+    """Instructions that are repeated while a mask has a lane; `carried` values keep their places."""
+
+    carried: list[V] = field(default_factory=list)
 
 
 class Tiles:
-    """Collects instructions. `fma`, `ldexp`, `half`: what no tile instruction does here."""
+    """Collects instructions. `fma`, `ldexp`, `wide`: what no tile instruction does here."""
 
-    fma = ldexp = half = False
+    fma = ldexp = wide = False
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
@@ -42,6 +63,7 @@ class Tiles:
         self.direct: dict[str, V] = {}  # values that lie in buffers, by reference: their type and the C++ of the tensor
         self.made: dict[str, Instruction] = {}
         self.known: dict[tuple[str, tuple[V, ...]], V] = {}
+        self.carried: set[str] = set()
 
     # -- values ------------------------------------------------------------------------------------------------------
     def const(self, type_: str, value: float | int | bool) -> V:
@@ -158,7 +180,8 @@ class Tiles:
         amount = self.constant_of(b)
         assert amount is not None, "shifts are by constants"
         cast = f".ReinterpretCast<{view}>()"
-        return self.emit(INT, f"{name}({{d}}{cast}, {{0}}{cast}, static_cast<{view}>({int(amount)}), {COUNT})", a)
+        text = f"{name}({{d}}{cast}, {{0}}{cast}, static_cast<{view}>({int(amount)}), {COUNT})"
+        return self.emit(INT, text, self.settled(a))
 
     def _shl(self, a: V, b: V) -> V:
         return self._shift("ShiftLeft", "int32_t", a, b)
@@ -168,6 +191,10 @@ class Tiles:
 
     def _lshr(self, a: V, b: V) -> V:
         return self._shift("ShiftRight", "uint32_t", a, b)
+
+    def inverted(self, a: V) -> V:
+        """All bits of an int32."""
+        return self.emit(INT, f"Not({{d}}, {{0}}, {COUNT} * 2)", self.settled(a))
 
     # -- masks -------------------------------------------------------------------------------------------------------
     def _masks(self, opcode: str, a: V, b: V) -> V:
@@ -210,12 +237,24 @@ class Tiles:
         return self.negated(self._compare(opposite, a, b))
 
     def _integers(self, order: str, a: V, b: V) -> V:
-        """By the difference, which does not overflow in the formulas that this is for."""
-        difference = a if self.constant_of(b) == 0 else self._sub(a, b)
-        zero = self.const(FLOAT, 0.0)
-        if order in ("eq", "ne"):
-            return self.cmp("fcmp oeq" if order == "eq" else "fcmp une", self.cast("sitofp", difference, FLOAT), zero)
-        return self.cmp(f"fcmp o{order[1:]}", self.cast("sitofp", difference, FLOAT), zero)
+        """With 0 as float32, which keeps the sign; else a >= b where the larger is a."""
+        plain = order[-2:]
+        if self.constant_of(b) == 0:
+            predicate = {"eq": "oeq", "ne": "une"}.get(plain, f"o{plain}")
+            return self.cmp(f"fcmp {predicate}", self.cast("sitofp", a, FLOAT), self.const(FLOAT, 0.0))
+        if plain in ("eq", "ne"):
+            same = self._same(a, b)
+        else:
+            same = self._same(self.commuting("Max" if plain in ("lt", "ge") else "Min", a, b), a)
+        return same if plain in ("eq", "ge", "le") else self.negated(same)
+
+    def _same(self, a: V, b: V) -> V:
+        """Equality of int32, the one comparison that the unit has of them."""
+        constant = self.constant_of(b)
+        if constant is not None:
+            text = f"CompareScalar({{d}}, {{0}}, {number(constant, INT)}, CMPMODE::EQ, {WHOLE})"
+            return self.emit(MASK, text, self.own(a))
+        return self.emit(MASK, f"Compare({{d}}, {{0}}, {{1}}, CMPMODE::EQ, {WHOLE})", self.own(a), self.own(b))
 
     def select(self, condition: V, a: V, b: V) -> V:
         chosen = self.constant_of(condition)
@@ -242,6 +281,8 @@ class Tiles:
             return V(type_, self.settled(a).ref)  # the bits stay where they are
         if opcode in ("sitofp", "uitofp") and a.type == INT:
             return self.emit(FLOAT, f"Cast({{d}}, {{0}}, RoundMode::CAST_RINT, {COUNT})", self.settled(a))
+        if opcode == "fptosi" and type_ == INT:
+            return self.emit(INT, f"Cast({{d}}, {{0}}, RoundMode::CAST_TRUNC, {COUNT})", self.settled(a))
         if a.type == MASK and scalar_of(type_) == "float":
             return self.select(a, self.const(FLOAT, 1.0), self.const(FLOAT, 0.0))
         raise TargetError(f"no tile instruction for {opcode} from {scalar_of(a.type)} to {scalar_of(type_)}")
@@ -274,6 +315,35 @@ class Tiles:
         sign = self._and(self.cast("bitcast", b, INT), self.bits(INT, 0x80000000))
         return self.cast("bitcast", self._or(magnitude, sign), FLOAT)
 
+    # -- loops -------------------------------------------------------------------------------------------------------
+    def repeat(self, most: int, mask: V, values: Sequence[V], step: Step) -> list[V]:
+        """The values after `step` was taken `most` times, or until no lane of the mask is left; with most = 1 that is a
+        branch. A step takes the values and gives the next mask and values, of all lanes: also those out of the mask."""
+        kept = [self._copied(v) for v in values]
+        again = self._copied(mask) if most > 1 else self.settled(mask)
+        loop = Loop([again, *kept] if most > 1 else kept)
+        several = f"for (int32_t step = 0; step < {most} && AnyOf({{0}}, {COUNT}); ++step) {{{{"
+        outside = dict(self.known)
+        head = several if most > 1 else f"if (AnyOf({{0}}, {COUNT})) {{{{"
+        self._append(Instruction(V("", ""), head, (again,), loop=loop))
+        following, results = step(*kept)
+        for place, value in zip(loop.carried, (following, *results) if most > 1 else results, strict=True):
+            self._append(Instruction(V(place.type, ""), COPY[place.type], (self.settled(value),), onto=place))
+        self._append(Instruction(V("", ""), "}}", (), loop=loop))
+        self.known = outside  # what the loop made is not made where the loop is not entered
+        self.carried.update(v.ref for v in loop.carried)
+        return kept
+
+    def _copied(self, value: V) -> V:
+        """In a temporary of its own."""
+        value = self.settled(value)
+        result = V(value.type, f"%{len(self.instructions)}")
+        self._append(Instruction(result, COPY[value.type], (value,)))
+        return result
+
+    def _append(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+
     # -- temporaries -------------------------------------------------------------------------------------------------
     def listing(self, result: V, into: str | None = None) -> tuple[list[str], str, int, int]:
         """C++ lines that compute a value: (lines, the tensor that holds it, float temporaries, mask temporaries).
@@ -281,24 +351,29 @@ class Tiles:
         `into`: a float32 or int32 tensor that the last instruction may write instead of a temporary.
         """
         result = self.settled(result)
+        if into is not None and result.ref in self.carried:
+            result = self._copied(result)  # what a loop repeats is not written where operands may lie
         needed = self._needed(result)
-        last = {operand.ref: number for number, each in enumerate(needed) for operand in each.operands}
+        last = _last_uses(needed)
         last[result.ref] = len(needed)
         tensors = dict(self.direct)  # by reference: the type that the tensor is declared with, and its name
         free: dict[bool, list[int]] = {False: [], True: []}
         used = {False: 0, True: 0}
         place: dict[str, tuple[bool, int]] = {}
-        lines = []
+        lines: list[str] = []
+        indent = ""
         for number, each in enumerate(needed):
             mask = each.result.type == MASK
-            dying = [o.ref for o in dict.fromkeys(each.operands) if o.ref in place and last[o.ref] == number]
+            dying = [ref for ref in _uses(each) if ref in place and last[ref] == number]
             reusable = "Gather" not in each.text and "Compare" not in each.text
             for ref in dying if reusable else ():
                 kind, index = place[ref]
                 free[kind].append(index)
-            if into is not None and each.result.ref == result.ref:
+            if each.onto is not None:
+                tensors[each.result.ref] = tensors[each.onto.ref]
+            elif into is not None and each.result.ref == result.ref:
                 tensors[each.result.ref] = V(result.type, into)
-            else:
+            elif each.loop is None:
                 pool = free[mask]
                 pool.sort()
                 index = pool.pop(0) if pool else used[mask]
@@ -308,16 +383,27 @@ class Tiles:
             for ref in dying if not reusable else ():
                 kind, index = place[ref]
                 free[kind].append(index)
-            lines.append(self._line(each, tensors))
+            if each.loop is None:
+                lines.append(indent + self._line(each, tensors))
+            else:
+                indent = "    " if each.operands else ""
+                lines.append(each.text.format(*(tensors[o.ref].ref for o in each.operands)))
         return lines, tensors[result.ref].ref, used[False], used[True]
 
     def _needed(self, result: V) -> list[Instruction]:
         wanted = {result.ref}
         kept = []
+        entered: Loop | None = None
         for each in reversed(self.instructions):
-            if each.result.ref in wanted:
+            if each.loop is not None and not each.operands and any(v.ref in wanted for v in each.loop.carried):
+                entered = each.loop
+                wanted |= {v.ref for v in entered.carried}
+            repeated = entered is not None and (each.loop is entered or each.onto in entered.carried)
+            if repeated or (each.result.ref in wanted and each.loop is None and each.onto is None):
                 kept.append(each)
                 wanted |= {o.ref for o in each.operands}
+            if each.loop is entered and each.operands:
+                entered = None
         return kept[::-1]
 
     @staticmethod
@@ -331,6 +417,32 @@ class Tiles:
             return name if declared == value.type else f"{name}.ReinterpretCast<{ELEMENTS[value.type]}>()"
 
         return each.text.format(*map(view, each.operands), d=view(each.result)) + ";"
+
+
+def _uses(each: Instruction) -> list[str]:
+    """What an instruction reads, and the place that it writes over."""
+    return list(dict.fromkeys(v.ref for v in (*each.operands, *([each.onto] if each.onto else []))))
+
+
+def _last_uses(instructions: Sequence[Instruction]) -> dict[str, int]:
+    """By value, the number of the last instruction that uses it: what a loop finds made is used until its end."""
+    last: dict[str, int] = {}
+    before: set[str] = set()
+    found: set[str] = set()  # what the loop uses of that
+    made: set[str] = set()
+    inside = False
+    for number, each in enumerate(instructions):
+        if each.loop is not None and each.operands:
+            inside, before, found = True, set(made), {v.ref for v in each.loop.carried}
+        for ref in _uses(each):
+            last[ref] = number
+            if inside and ref in before:
+                found.add(ref)
+        if each.loop is not None and not each.operands:
+            inside = False
+            last.update(dict.fromkeys(found, number))
+        made.add(each.result.ref)
+    return last
 
 
 def number(value: float | int | bool, type_: str) -> str:

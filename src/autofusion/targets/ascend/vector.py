@@ -19,16 +19,21 @@ from autofusion.dtypes import DType
 from autofusion.errors import TargetError
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan
 from autofusion.ops.folds import FOLDS
-from autofusion.targets.ascend import scalar
-from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, enclosed
-from autofusion.targets.ascend.elementwise import FLOATS, INTEGERS, MASKS
+from autofusion.targets.ascend import gathers, integers, rows, scalar
+from autofusion.targets.ascend.dimension import coefficient_of, countable, cxx, divides, enclosed
+from autofusion.targets.ascend.elementwise import FLOATS, MASKS
+from autofusion.targets.ascend.integers import INTEGERS, TILED, WIDE, WIDE_COMPARISONS, Halves
 from autofusion.targets.ascend.layout import Place
 from autofusion.targets.ascend.tiles import FLOAT, INT, MASK, WHOLE, Tiles, number
-from autofusion.targets.cpu.emit import V
+from autofusion.targets.vecmath.values import V
 
-CHUNK = 1024  # elements of a temporary
+CHUNK = 1024  # elements of a temporary, at least
 ELEMENTS = scalar.STORED
 COMPUTED = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)  # what float32 tiles stand for
+# Unsigned types whose bits the instructions take as signed.
+SIGNED = {DType.UINT16: "int16_t", DType.UINT32: "int32_t", DType.UINT64: "int64_t"}
+SIGNED_VIEW = {dtype: f".ReinterpretCast<{name}>()" for dtype, name in SIGNED.items()}
+MOVES = {"copy": "Or", "bitwise_and": "And", "bitwise_or": "Or", "bitwise_not": "Not"}  # of bits, 16 at a time
 UNIT = "e"  # the axis within a block of equal elements
 
 
@@ -42,17 +47,20 @@ class Needs:
     staged: bool = False
     zeros: bool = False  # rows are read with their padding
     reduce: int = 0  # elements of the longest fold's work area
+    blocks: int = 0  # elements of blocks that an operand with one element a row fills
+    folded: int = 0  # elements of folds that are merged into a state
 
 
 @dataclass(frozen=True)
 class Tiling:
     """What is known of a program's tiles: the tensors that copies fill and those that copies empty, what loop variables
-    are multiples of, and the open dimensions."""
+    are multiples of, the open dimensions, and the tensors in global memory."""
 
     loaded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     steps: Mapping[str, int] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
 
 
 class Writer:
@@ -86,11 +94,12 @@ class Vector:
         tiling: Tiling | None = None,
     ) -> None:
         self.w = writer
-        self.places = places
+        self.places = dict(places)
         self.needs = needs
         self.checks = list(checks)
         tiling = tiling or Tiling()
         self.loaded, self.stored, self.steps, self.open = tiling.loaded, tiling.stored, tiling.steps, tiling.open
+        self.outside = tiling.outside
 
     # -- statements --------------------------------------------------------------------------------------------------
     def statement(self, line: Any) -> None:
@@ -103,9 +112,9 @@ class Vector:
         elif isinstance(line, Scan):
             self._scan(line)
         elif isinstance(line, Gather):
-            self._by_element(
-                line.axes, scalar.gather(self, line, self.checks.index(line.target.name.partition("_")[0]))
-            )
+            check = self.checks.index(line.target.name.partition("_")[0])
+            if not gathers.gather(self, line, check):
+                self._by_element(line.axes, scalar.gather(self, line, check))
         else:
             raise TargetError(f"the vector unit has no {type(line).__name__}")
 
@@ -131,35 +140,67 @@ class Vector:
             return
         kind = self._kind(dtype, op, operands)
         along = self._vector_axis(target, axes) if kind is not None else None
-        if kind is None or along is None or not self._addressable(operands, along):
+        if kind == "move" and along is not None and not all(self._movable(target, o, along) for o in operands):
+            kind = self._computing(dtype, op, operands)
+        if kind is None or along is None or not self._addressable(operands, along, kind):
             self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
             return
         outer = [a for a in axes if a is not along]
         place = self.places[target.name]
+        positions = positions_of(operands)
+        curved = any(coefficient_of(p, along.name) is None for p in positions)
+        if place.dtype.size == 8 and (curved or not self._aligned(place, target, along)):
+            self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
+            return
         if along.name == UNIT:
             count: Dim = place.lanes
         else:
             count = along.extent
         kept, count = self._merged(target, operands, outer, along, count)
+        if (kept or self._blocks(operands, along)) and rows.operate(self, target, op, operands, axes, along):
+            return
         first: dict[str, Dim] = {a.name: 0 for a in outer if a not in kept}
         target, operands = _at(target, first), [_at(o, first) if isinstance(o, Access) else o for o in operands]
         with self._loops(kept):
             self._row(target, dtype, op, operands, along, count, kind)
 
+    def _blocks(self, operands: Sequence[Operand], along: Axis) -> bool:
+        """Whether an operand is an element that stands for a whole row."""
+        places = [(self.places[o.name], o) for o in operands if isinstance(o, Access)]
+        return along.name != UNIT and any(coefficient_of(p.address(o.index), along.name) == 0 for p, o in places)
+
     def _kind(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
-        """Which table computes it on tiles; None for the scalar unit."""
+        """Which table computes it on tiles; "move": bits from one place to another; None for the scalar unit."""
+        if op in MOVES and dtype.size in (2, 8) and all(self._dtype(o) is dtype for o in operands):
+            return "move"
+        return self._computing(dtype, op, operands)
+
+    def _computing(self, dtype: DType, op: str, operands: Sequence[Operand]) -> str | None:
         types = [self._dtype(o) for o in operands]
+        wide = types[0] in WIDE and all(t is types[0] for t in types) and not positions_of(operands)
+        if wide and (op in WIDE_COMPARISONS or (op == "cast" and dtype in TILED)):
+            return "wide"
         if op == "cast":
-            ok = all(t in (*COMPUTED, DType.INT32) for t in (dtype, *types))
-            integer = DType.INT32 in (dtype, *types)
-            return "cast" if ok and (not integer or types[0] in (DType.FLOAT32, DType.INT32, DType.BOOL)) else None
+            return "cast" if castable(types[0], dtype) else None
+        if dtype.is_integer and dtype.size == 8:
+            return "integer" if op == "copy" and all(small(o) for o in operands) else None
         if all(t is DType.BOOL for t in types):
             return "mask" if op in MASKS and dtype in COMPUTED else None
         if all(t in COMPUTED for t in (dtype, *types)):
             return "float" if op in FLOATS else None
-        if all(t is DType.INT32 for t in (dtype, *types)):
-            return "integer" if op in INTEGERS else None
+        numbers = types[1:] if op == "where" else types
+        if op in INTEGERS and numbers[0] in TILED and all(t is numbers[0] for t in numbers):
+            return "integer" if types[0] in (DType.BOOL, numbers[0]) and dtype in (DType.BOOL, numbers[0]) else None
         return None
+
+    def _movable(self, target: Access, operand: Operand, along: Axis) -> bool:
+        """Whether rows of equal types lie contiguously and start at blocks on both sides."""
+        if not isinstance(operand, Access) or along.name == UNIT:
+            return False
+        place, goal = self.places[operand.name], self.places[target.name]
+        contiguous = coefficient_of(place.address(operand.index), along.name) == 1
+        aligned = self._aligned(place, operand, along) and self._aligned(goal, target, along)
+        return place.dtype is goal.dtype and contiguous and aligned
 
     def _dtype(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self.places[operand.name].dtype
@@ -175,7 +216,7 @@ class Vector:
                 return axis
         return None
 
-    def _addressable(self, operands: Sequence[Operand], along: Axis) -> bool:
+    def _addressable(self, operands: Sequence[Operand], along: Axis, kind: str = "") -> bool:
         for operand in operands:
             if isinstance(operand, Literal):
                 if isinstance(operand.value, Expr) and not countable(operand.value, along.name):
@@ -185,6 +226,8 @@ class Vector:
             factor = coefficient_of(place.address(operand.index), along.name)
             if factor is None and not countable(place.address(operand.index), along.name):
                 return False
+            if kind == "wide":
+                continue  # gathered in any case
             if factor not in (0, 1) and place.dtype.size not in (2, 4):
                 return False
             if factor == 1 and not self._aligned(place, operand, along) and place.dtype.size not in (2, 4):
@@ -215,7 +258,9 @@ class Vector:
                 if not self._aligned(place, access, along):
                     steps.append(None)
             (step,) = set(steps) if len(set(steps)) == 1 else (None,)
-            if step is None or step <= 0 or not isinstance(count, int) or not count <= step < count + 32:
+            # A row is padded by less than a block: what is further apart is a part of a longer row.
+            block = min(self.places[access.name].lanes for access in accesses)
+            if step is None or step <= 0 or not isinstance(count, int) or not count <= step < count + block:
                 return outer, count
             if step != count and not all(self._padded(access.name, along, step) for access in reads):
                 return outer, count
@@ -241,7 +286,23 @@ class Vector:
     def _row(
         self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], along: Axis, count: Dim, kind: str
     ) -> None:
-        """One row: the instructions, in chunks where temporaries are needed."""
+        """One row: the instructions. Positions of 64 bits are made as int32 where the row's first and last are some."""
+        positions = positions_of(operands)
+        if self.places[target.name].dtype.size < 8 or not positions:
+            self._instructions(target, dtype, op, operands, along, count, kind)
+            return
+        ends = [substitute(positions[0], {along.name: at}) for at in (0, dims.add(count, -1))]
+        fits = " && ".join(f"{enclosed(end)} == static_cast<int32_t>({cxx(end)})" for end in ends)
+        with self.w.block(f"if ({fits})"):
+            self._instructions(target, dtype, op, operands, along, count, kind)
+        axes = [] if along.name == UNIT else [Axis(along.name, count)]
+        with self.w.block("else"):
+            self._by_element(axes, [scalar.assign(self, target, dtype, op, operands)])
+
+    def _instructions(
+        self, target: Access, dtype: DType, op: str, operands: Sequence[Operand], along: Axis, count: Dim, kind: str
+    ) -> None:
+        """In chunks where temporaries are needed."""
         place = self.places[target.name]
         start = substitute(place.address(target.index), {along.name: 0})
         aligned = divides(place.lanes, start, self.steps)
@@ -313,32 +374,61 @@ class Vector:
     ) -> _Listed:
         tiles = Tiles()
         place = self.places[target.name]
-        values = [self._operand(tiles, o, along, kind, offset) for o in operands]
-        if kind == "cast":
-            value = self._cast(tiles, values[0], dtype)
-        else:
-            value = {"float": FLOATS, "mask": MASKS, "integer": INTEGERS}[kind][op](tiles, *values)
-        if value.type == MASK:
-            value = tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
         start = substitute(place.address(target.index), {along.name: 0})
         goal = f"{place.name}[{_sum(start, offset)}]"
-        matches = place.dtype is (DType.INT32 if value.type == INT else DType.FLOAT32)
+        if kind == "move":
+            bits = [goal]
+            for operand in operands:
+                assert isinstance(operand, Access)
+                source = self.places[operand.name]
+                first = substitute(source.address(operand.index), {along.name: 0})
+                bits.append(f"{source.name}[{_sum(first, offset)}]")
+            bits += bits[1:] if op == "copy" else []
+            tensors = ", ".join(f"{each}.ReinterpretCast<uint16_t>()" for each in bits)
+            text = f"{MOVES[op]}({tensors}, n{f' * {dtype.size // 2}' if dtype.size > 2 else ''});"
+            return _Listed([text], goal, 0, 0, False)
+        values = [] if kind == "wide" else [self._operand(tiles, o, along, kind, offset) for o in operands]
+        if kind == "wide":
+            halves = [self._halves(tiles, o, along, offset) for o in operands]
+            compare = WIDE_COMPARISONS.get(op)
+            value = compare(tiles, self._dtype(operands[0]), *halves) if compare else halves[0][0]
+        elif kind == "cast":
+            value = self._cast(tiles, values[0], self._dtype(operands[0]), dtype)
+        elif kind == "integer":
+            value = INTEGERS[op](tiles, self._dtype(operands[-1]), *values)
+        else:
+            value = {"float": FLOATS, "mask": MASKS}[kind][op](tiles, *values)
+        if value.type == MASK:
+            value = tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
+        stored = "" if value.type == FLOAT else f".ReinterpretCast<{ELEMENTS[place.dtype]}>()"
+        matches = place.dtype in ((DType.INT32, DType.UINT32) if value.type == INT else (DType.FLOAT32,))
+        if place.dtype is DType.UINT32 and direct:
+            goal += ".ReinterpretCast<int32_t>()"
+        conversion = None
+        if value.type == INT and not matches:
+            value, conversion = integers.stored(tiles, place.dtype, value)
         if direct and matches:
             made = tiles.made.get(value.ref)
             if value.ref in tiles.direct or tiles.constant_of(value) is not None or (made and WHOLE in made.text):
                 value = self._moved(tiles, value)
             lines, result, floats, masks = tiles.listing(value, goal)
             return _Listed(lines, result, floats, masks, False)
-        value = tiles.own(value)
+        if not direct or value.ref not in tiles.direct:
+            value = tiles.own(value)
         lines, result, floats, masks = tiles.listing(value)
         if not direct:
-            if not matches:
-                lines.append(self._stored(place.dtype, "staged", result))
-                floats = max(floats, 1)
-                return _Listed(lines, f"staged.ReinterpretCast<{ELEMENTS[place.dtype]}>()", floats, masks, True)
-            view = "" if value.type == FLOAT else ".ReinterpretCast<int32_t>()"
-            return _Listed(lines, f"{result}{view}", floats, masks, True)
-        lines.append(self._stored(place.dtype, goal, result))
+            if matches:
+                return _Listed(lines, f"{result}{stored}", floats, masks, True)
+            goal = f"staged.ReinterpretCast<{ELEMENTS[place.dtype]}>()"
+            floats = max(floats, 1)
+        if conversion is None:
+            lines.append(self._stored(place.dtype, goal, result))
+        else:
+            view = ".ReinterpretCast<int32_t>()" if value.type == INT else ""
+            signed = SIGNED_VIEW.get(place.dtype, "")
+            lines.append(conversion.format(f"{result}{view}", goal=f"{goal}{signed}"))
+        if not direct:
+            return _Listed(lines, goal, floats, masks, True)
         return _Listed(lines, goal, floats, masks, False)
 
     @staticmethod
@@ -358,33 +448,24 @@ class Vector:
     def _stored(self, dtype: DType, goal: str, result: str) -> str:
         """Convert a float32 tile to what the target holds."""
         if dtype in (DType.FLOAT16, DType.BFLOAT16):
-            if goal == "staged":
-                goal = f"staged.ReinterpretCast<{ELEMENTS[dtype]}>()"
             return f"Cast({goal}, {result}, RoundMode::CAST_RINT, n);"
         if dtype is DType.BOOL:
-            goal = "staged.ReinterpretCast<uint8_t>()" if goal == "staged" else goal
             return f"Cast(h0, {result}, RoundMode::CAST_NONE, n); Cast({goal}, h0, RoundMode::CAST_TRUNC, n);"
         raise TargetError(f"no conversion of a tile to {dtype}")
 
-    def _cast(self, tiles: Tiles, value: V, dtype: DType) -> V:
-        """User-written conversions between float32, the reduced types, int32 and bool."""
+    def _cast(self, tiles: Tiles, value: V, source: DType, dtype: DType) -> V:
+        """User-written conversions; an integer is wrapped where it is stored."""
         if dtype is DType.BOOL:
             if value.type == INT:
-                value = tiles.cast("sitofp", value, FLOAT)
+                return tiles.cmp("icmp ne", value, tiles.const(INT, 0))
             return value if value.type == MASK else tiles.cmp("fcmp une", value, tiles.const(FLOAT, 0.0))
-        if dtype is DType.INT32:
+        if dtype.is_integer:
             if value.type == MASK:
-                value = tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
-            if value.type == INT:
-                return value
-            ordered = tiles.cmp("fcmp ord", value, value)
-            value = tiles.select(ordered, tiles.own(value), tiles.const(FLOAT, 0.0))
-            return tiles.emit(INT, "Cast({d}, {0}, RoundMode::CAST_TRUNC, n)", value)
+                return integers.of_mask(tiles, value)
+            return value if value.type == INT else integers.from_float(tiles, dtype, value)
         if value.type == MASK:
             return tiles.select(value, tiles.const(FLOAT, 1.0), tiles.const(FLOAT, 0.0))
-        if value.type == INT:
-            return tiles.cast("sitofp", value, FLOAT)
-        return value
+        return integers.to_float(tiles, source, value, dtype.is_reduced) if value.type == INT else value
 
     # -- operands ----------------------------------------------------------------------------------------------------
     def _operand(self, tiles: Tiles, operand: Operand, along: Axis, kind: str, offset: str) -> V:
@@ -411,8 +492,10 @@ class Vector:
         """A contiguous row as a value of the tile arithmetic."""
         if dtype is DType.FLOAT32:
             return tiles.buffer(FLOAT, tensor)
-        if dtype is DType.INT32:
-            return tiles.buffer(INT, tensor)
+        if dtype in TILED:
+            return integers.loaded(tiles, dtype, tensor)
+        if dtype is DType.INT64:
+            return tiles.emit(FLOAT, f"Cast({{d}}, {tensor}, RoundMode::CAST_RINT, n)")
         if dtype is DType.BOOL:
             wide = tiles.emit(
                 FLOAT, f"Cast(h0, {tensor}, RoundMode::CAST_NONE, n); Cast({{d}}, h0, RoundMode::CAST_NONE, n)"
@@ -429,6 +512,10 @@ class Vector:
             return tiles.emit(FLOAT, f"Duplicate({{d}}, {element}, whole)")
         if place.dtype is DType.INT32:
             return tiles.emit(INT, f"Duplicate({{d}}, {element}, whole)")
+        if place.dtype in TILED:
+            return tiles.emit(INT, f"Duplicate({{d}}, static_cast<int32_t>({element}), whole)")
+        if place.dtype is DType.INT64:
+            return tiles.emit(FLOAT, f"Duplicate({{d}}, static_cast<float>({element}), whole)")
         wide = tiles.emit(FLOAT, f"Duplicate({{d}}, {scalar.as_float(element)}, whole)")
         return tiles.cmp("fcmp une", wide, tiles.const(FLOAT, 0.0)) if place.dtype is DType.BOOL else wide
 
@@ -438,14 +525,36 @@ class Vector:
         moved = self._positions(tiles, dims.multiply(address, size), along, offset)
         offsets = "{0}.ReinterpretCast<uint32_t>()"
         if size == 4:
-            kind = INT if place.dtype is DType.INT32 else FLOAT
-            return tiles.emit(kind, f"Gather({{d}}, {place.name}, {offsets}, 0u, n)", moved)
-        narrow = f"h0.ReinterpretCast<{ELEMENTS[place.dtype]}>()"
-        return tiles.emit(
+            kind = INT if place.dtype in TILED else FLOAT
+            signed = SIGNED_VIEW.get(place.dtype, "")
+            return tiles.emit(kind, f"Gather({{d}}, {place.name}{signed}, {offsets}, 0u, n)", moved)
+        signed = SIGNED_VIEW.get(place.dtype, "")
+        narrow = f"h0.ReinterpretCast<{SIGNED.get(place.dtype, ELEMENTS[place.dtype])}>()"
+        wide = tiles.emit(
             FLOAT,
-            f"Gather({narrow}, {place.name}, {offsets}, 0u, n); Cast({{d}}, {narrow}, RoundMode::CAST_NONE, n)",
+            f"Gather({narrow}, {place.name}{signed}, {offsets}, 0u, n); Cast({{d}}, {narrow}, RoundMode::CAST_NONE, n)",
             moved,
         )
+        return integers.extended(tiles, place.dtype, wide) if place.dtype in TILED else wide
+
+    def _halves(self, tiles: Tiles, operand: Operand, along: Axis, offset: str) -> Halves:
+        """The low and the high 32 bits of 64-bit integers."""
+        if isinstance(operand, Literal):
+            assert not isinstance(operand.value, Expr)
+            return tiles.bits(INT, int(operand.value)), tiles.bits(INT, int(operand.value) >> 32)
+        place = self.places[operand.name]
+        address = place.address(operand.index)
+        if coefficient_of(address, along.name) == 0:
+            element = f"{place.name}.GetValue({cxx(address)})"
+            low, high = (
+                tiles.emit(INT, f"Duplicate({{d}}, static_cast<int32_t>({each}), whole)")
+                for each in (element, f"{element} >> 32")
+            )
+            return low, high
+        start = self._positions(tiles, dims.multiply(address, 8), along, offset)
+        text = f"Gather({{d}}, {place.name}.ReinterpretCast<int32_t>(), {{0}}.ReinterpretCast<uint32_t>(), {{base}}, n)"
+        low, high = (tiles.emit(INT, text.replace("{base}", f"{base}u"), start) for base in (0, 4))
+        return low, high
 
     def _positions(self, tiles: Tiles, dim: Dim, along: Axis, offset: str) -> V:
         """The values of a dim along an axis, from its element `offset` on."""
@@ -484,11 +593,11 @@ class Vector:
 
     def _literal(self, tiles: Tiles, operand: Literal, along: Axis, offset: str) -> V:
         value, dtype = operand.value, operand.dtype
-        kind = INT if dtype is DType.INT32 else FLOAT
+        kind = INT if dtype.is_integer else FLOAT
         if not isinstance(value, Expr):
             if dtype is DType.BOOL:
                 return tiles.const(MASK, bool(value))
-            return tiles.const(kind, int(value) if kind == INT else float(value))
+            return tiles.bits(INT, int(value)) if kind == INT else tiles.const(kind, float(value))
         whole = self._positions(tiles, value, along, offset)
         if dtype is DType.BOOL:
             return tiles.cmp("icmp ne", whole, tiles.const(INT, 0))
@@ -497,10 +606,10 @@ class Vector:
     # -- folds -------------------------------------------------------------------------------------------------------
     def _fold(self, line: Fold) -> None:
         kept = self._vector_axis(line.target, line.axes)
-        if kept is not None and kept.name != UNIT and self._tiled_fold(line):
+        if (found := rows.folded(self, line)) is not None:
+            rows.fold(self, line, found)
+        elif kept is not None and kept.name != UNIT and self._tiled_fold(line):
             self._fold_rows(line)
-        elif self._whole_rows(line):
-            self._fold_along(line)
         else:
             self._by_element(line.axes, scalar.fold(self, line))
 
@@ -523,55 +632,10 @@ class Vector:
         with self._loops(line.reduced):
             self._map(line.target, line.dtype, step, (line.target, line.operand), line.axes)
 
-    def _whole_rows(self, line: Fold) -> bool:
-        """Whether the folded row is contiguous float32 and its result one element."""
-        if not isinstance(line.operand, Access) or line.fold not in ("sum", "max", "min"):
-            return False
-        place, goal = self.places[line.operand.name], self.places[line.target.name]
-        if place.dtype is not DType.FLOAT32 or goal.dtype is not DType.FLOAT32 or line.dtype is not DType.FLOAT32:
-            return False
-        along = self._folded_axis(line)
-        return along is not None and self._aligned(place, line.operand, along)
-
-    def _folded_axis(self, line: Fold) -> Axis | None:
-        assert isinstance(line.operand, Access)
-        address = self.places[line.operand.name].address(line.operand.index)
-        return next((a for a in line.reduced if coefficient_of(address, a.name) == 1), None)
-
-    def _fold_along(self, line: Fold) -> None:
-        """Row by row: one reduction, its result through the scalar unit into the element's block."""
-        assert isinstance(line.operand, Access)
-        along = self._folded_axis(line)
-        assert along is not None
-        place, goal = self.places[line.operand.name], self.places[line.target.name]
-        row = f"{place.name}[{cxx(substitute(place.address(line.operand.index), {along.name: 0}))}]"
-        result = cxx(goal.address(line.target.index))
-        self.needs.reduce = max(self.needs.reduce, place.elements)
-        others = [a for a in line.reduced if a is not along]
-        identity = {"sum": "0.0f", "max": "-INFINITE", "min": "INFINITE"}[line.fold]
-        function = {"sum": "SumOfRow", "max": "GreatestOfRow", "min": "LeastOfRow"}[line.fold]
-        merge = {"sum": "state + {}", "max": "GreatestNumber(state, {})", "min": "LeastNumber(state, {})"}[line.fold]
-        if not others and not line.accumulate:
-            with self._loops(line.axes):
-                value = f"{function}({row}, reduction, {cxx(along.extent)})"
-                self._settle(goal, result, value)
-            return
-        with self._loops(line.axes):
-            before = f"{goal.name}.GetValue({result})" if line.accumulate else identity
-            with self.w.block("", "}"):
-                self.w.line(f"float state = {before};")
-                with self._loops(others):
-                    self.w.line(f"state = {merge.format(f'{function}({row}, reduction, {cxx(along.extent)})')};")
-                self._settle(goal, result, "state")
-
-    def _settle(self, goal: Place, address: str, value: str) -> None:
-        if goal.spread:
-            self.w.line(f"Duplicate({goal.name}[{address}], {value}, {goal.lanes});")
-        else:
-            self.w.line(f"{goal.name}.SetValue({address}, {value});")
-
     # -- scans -------------------------------------------------------------------------------------------------------
     def _scan(self, line: Scan) -> None:
+        if rows.scan(self, line):
+            return
         step = FOLDS[line.fold].step
         target = line.target
         along = next(a for a in line.axes if a.name == line.along)
@@ -589,24 +653,26 @@ class Vector:
                 self._map(target, line.dtype, step, (before, line.operand), rest)
 
 
-def countable(dim: Dim, axis: str) -> bool:
-    """Whether the values of a dim along an axis can be made by instructions: sums of it and of its quotients and
-    remainders by numbers, none of them negative."""
-    for atoms, _ in dims.terms_of(dim):
-        inside = [atom for atom in atoms if axis in symbols(dims.alone(atom))]
-        if not inside:
-            continue
-        if len(atoms) != 1:
-            return False
-        atom = atoms[0]
-        if isinstance(atom, dims.Compound) and not (
-            atom.kind in ("//", "%")
-            and isinstance(atom.right, int)
-            and dims.range_of(atom.left)[0] >= 0
-            and countable(atom.left, axis)
-        ):
-            return False
-    return True
+def castable(source: DType, goal: DType) -> bool:
+    """Whether a conversion is made of the unit's. Of 64 bits only those whose numbers fit what they go through."""
+    if goal in (DType.INT64, DType.UINT64):
+        return source is DType.BOOL or (source in TILED and source is not DType.UINT32)
+    if source is DType.INT64:
+        return goal in (DType.FLOAT32, DType.BOOL)
+    return all(t in (*COMPUTED, *TILED) for t in (source, goal))
+
+
+def positions_of(operands: Sequence[Operand]) -> list[Expr]:
+    """The literals that are positions."""
+    return [o.value for o in operands if isinstance(o, Literal) and isinstance(o.value, Expr)]
+
+
+def small(operand: Operand) -> bool:
+    """Whether a literal is an int32, positions where their row says so."""
+    if not isinstance(operand, Literal):
+        return False
+    value = operand.value
+    return isinstance(value, Expr) or -(1 << 31) <= int(value) < 1 << 31
 
 
 def _at(access: Access, values: Mapping[str, Dim]) -> Access:

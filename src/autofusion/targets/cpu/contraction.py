@@ -11,9 +11,10 @@ from autofusion.kernel.ir import Axis, Contract
 from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
-from autofusion.targets.cpu.emit import Emitter, V
+from autofusion.targets.cpu.emit import Emitter
 from autofusion.targets.cpu.gemm import Gemm, Panels, Roles
 from autofusion.targets.cpu.lanes import MEMORY
+from autofusion.targets.vecmath.values import V
 
 if TYPE_CHECKING:
     from autofusion.targets.cpu.loops import Memory

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofusion.dims import Compound, Dim, Symbol, range_of, terms_of
-from autofusion.targets.cpu.emit import Emitter, V, lanes_of, vector
+from autofusion.targets.cpu.emit import Emitter
+from autofusion.targets.vecmath.values import V, lanes_of, vector
 
 
 def emit_dim(e: Emitter, dim: Dim, values: Mapping[str, V]) -> V:

@@ -9,37 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
-
-class V(NamedTuple):
-    """An LLVM value: its type (`float`, `<16 x float>`, `i64`, `ptr`) and its text (`%v3`, `7`)."""
-
-    type: str
-    ref: str
-
-    def __str__(self) -> str:
-        return f"{self.type} {self.ref}"
-
-
-def scalar_of(type_: str) -> str:
-    """`<16 x float>` -> `float`; a scalar type is returned as it is."""
-    return type_.split(" x ")[1][:-1] if type_.startswith("<") else type_
-
-
-def lanes_of(type_: str) -> int:
-    """Lanes of a vector type; 1 for a scalar type."""
-    return int(type_[1:].split(" x ")[0]) if type_.startswith("<") else 1
-
-
-def vector(scalar: str, lanes: int) -> str:
-    """The type of `lanes` values of `scalar`; one lane is the scalar itself."""
-    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
-
-
-def like(type_: str, scalar: str) -> str:
-    """`scalar` with as many lanes as `type_` has."""
-    return vector(scalar, lanes_of(type_))
+from autofusion.targets.vecmath.values import V, lanes_of, like, scalar_of, vector
 
 
 def mangle(type_: str) -> str:
@@ -104,8 +75,11 @@ class Emitter:
 
     `fma`, `ldexp` and `half` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON),
     scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM
-    would call a library lane by lane, so other code is written then. `x86`: it is one.
+    would call a library lane by lane, so other code is written then. `x86`: it is one. `wide`: the vector math may use
+    double precision.
     """
+
+    wide = True
 
     def __init__(
         self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False, x86: bool = False
@@ -203,6 +177,32 @@ class Emitter:
             return self.select(self.cmp("fcmp ogt" if greater else "fcmp olt", a, b), a, b)
         current = [V("i32", "4")] if "avx512" in name else []  # the rounding mode as it is
         return self.call(name.format("max" if greater else "min"), a.type, a, b, *current, overload=())
+
+    # -- functions and tables -------------------------------------------------------------------------------------
+    def library(self, name: str, *arguments: V) -> V:
+        """The C library's function of the arguments' scalar type, called lane by lane."""
+        type_ = arguments[0].type
+        scalar = scalar_of(type_)
+        self.module.declare(name, scalar, [scalar] * len(arguments))
+        if scalar == type_:
+            return self.value(scalar, f"call {scalar} @{name}({', '.join(map(str, arguments))})")
+        result = V(type_, "poison")
+        for lane in range(lanes_of(type_)):
+            values = ", ".join(str(self.extract(a, lane)) for a in arguments)
+            result = self.insert(result, self.value(scalar, f"call {scalar} @{name}({values})"), lane)
+        return result
+
+    def look_up(self, name: str, words: list[int], index: V) -> V:
+        """words[index] lane by lane, from a constant array of i64 in the module."""
+        text = ", ".join(f"i64 {word - (1 << 64) if word >> 63 else word}" for word in words)
+        self.module.globals[name] = f"@{name} = private unnamed_addr constant [{len(words)} x i64] [{text}]"
+        base = V("ptr", f"@{name}")
+        if lanes_of(index.type) == 1:
+            return self.load("i64", self.gep(base, index, "i64"), 8)
+        result = V(index.type, "poison")
+        for lane in range(lanes_of(index.type)):
+            result = self.insert(result, self.load("i64", self.gep(base, self.extract(index, lane), "i64"), 8), lane)
+        return result
 
     # -- memory ---------------------------------------------------------------------------------------------------
     def gep(self, base: V, offset: V, scalar: str) -> V:

@@ -25,9 +25,10 @@ from autofusion.dims import Dim, coefficient_of
 from autofusion.kernel.ir import Axis, Contract
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
-from autofusion.targets.cpu.emit import Emitter, V, is_number, vector
+from autofusion.targets.cpu.emit import Emitter, is_number
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
 from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
+from autofusion.targets.vecmath.values import V, vector
 
 if TYPE_CHECKING:
     from autofusion.targets.cpu.loops import Memory, Ref

@@ -7,7 +7,8 @@ bfloat16 and float16 are their 16 bits.
 from __future__ import annotations
 
 from autofusion.dtypes import DType
-from autofusion.targets.cpu.emit import Emitter, V, lanes_of, like, mangle, vector
+from autofusion.targets.cpu.emit import Emitter, mangle
+from autofusion.targets.vecmath.values import V, lanes_of, like, vector
 
 REGISTER = {
     DType.BOOL: "i1",

@@ -21,7 +21,7 @@ from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map,
 from autofusion.ops.folds import FOLDS
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim, lanes_along
-from autofusion.targets.cpu.emit import Emitter, V, lanes_of, vector
+from autofusion.targets.cpu.emit import Emitter
 from autofusion.targets.cpu.lanes import (
     MEMORY,
     REGISTER,
@@ -33,6 +33,7 @@ from autofusion.targets.cpu.lanes import (
     store_scattered,
 )
 from autofusion.targets.cpu.primitives import PRIMITIVES, convert
+from autofusion.targets.vecmath.values import V, lanes_of, vector
 
 BLOCK = 64  # vectors that one fold state adds up before it goes into the compensated pair
 STATES = 4  # independent fold states: the latency of an addition times its throughput

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autofusion.dtypes import DType
-from autofusion.targets.cpu.emit import Emitter, V, is_number, vector
+from autofusion.targets.cpu.emit import Emitter, is_number
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, first_lanes, load_contiguous, load_scattered
 from autofusion.targets.cpu.primitives import convert
+from autofusion.targets.vecmath.values import V, vector
 
 ALIGN = 64
 AHEAD = 4

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autofusion.dtypes import DType
-from autofusion.targets.cpu import vecmath
-from autofusion.targets.cpu.emit import Emitter, V, lanes_of, like, scalar_of, vector
+from autofusion.targets.cpu.emit import Emitter
 from autofusion.targets.cpu.lanes import REGISTER
+from autofusion.targets.vecmath.functions import FUNCTIONS
+from autofusion.targets.vecmath.values import V, like, scalar_of, vector
 
 Emit = Callable[[Emitter, list[V], DType, DType], V]  # operands, operand type, result type
 
@@ -95,17 +96,7 @@ def _library(function: str) -> Emit:
     """By the C library lane by lane."""
 
     def emit(e: Emitter, x: list[V], source: DType, result: DType) -> V:
-        scalar = scalar_of(x[0].type)
-        name = f"{function}f" if scalar == "float" else function
-        e.module.declare(name, scalar, [scalar] * len(x))
-        lanes = lanes_of(x[0].type)
-        if lanes == 1:
-            return e.value(scalar, f"call {scalar} @{name}({', '.join(map(str, x))})")
-        made = V(x[0].type, "poison")
-        for lane in range(lanes):
-            operands = ", ".join(str(e.extract(each, lane)) for each in x)
-            made = e.insert(made, e.value(scalar, f"call {scalar} @{name}({operands})"), lane)
-        return made
+        return e.library(f"{function}f" if scalar_of(x[0].type) == "float" else function, *x)
 
     return emit
 
@@ -180,7 +171,7 @@ def _to_odd(e: Emitter, x: V) -> V:
 
 
 def _math(name: str) -> Emit:
-    return lambda e, x, source, result: vecmath.FUNCTIONS[name].emit(e, *x)
+    return lambda e, x, source, result: FUNCTIONS[name].emit(e, *x)
 
 
 def _not(e: Emitter, x: list[V], source: DType, result: DType) -> V:

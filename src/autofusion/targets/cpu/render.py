@@ -36,8 +36,9 @@ from autofusion.target import GM, Target
 from autofusion.targets.cpu import contraction, gemm, loops
 from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
 from autofusion.targets.cpu.dimension import emit_dim
-from autofusion.targets.cpu.emit import Emitter, Module, V, lanes_of
+from autofusion.targets.cpu.emit import Emitter, Module
 from autofusion.targets.cpu.loops import Nest, Ref
+from autofusion.targets.vecmath.values import V, lanes_of
 from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks, statements
 
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]

@@ -116,16 +116,14 @@ def mod(n: Call) -> Any:
 
 @maps("Pow")
 def power(n: Call) -> Any:
-    """The base's element type."""
+    """The base's element type. Squares and cubes are products, as they are in PyTorch."""
     base, exponent, dtype = n[0], n[1], n.dtype(0)
     known = n.operands[1]
-    if (
-        isinstance(known, np.ndarray)
-        and known.size == 1
-        and known.ndim <= n.rank(0)
-        and float(known.reshape(())) == 2.0
-    ):
-        return n.F.mul(base, base)
+    if isinstance(known, np.ndarray) and known.size == 1 and known.ndim <= n.rank(0):
+        if known.item() == 2:
+            return n.F.mul(base, base)
+        if known.item() == 3:
+            return n.F.mul(n.F.mul(base, base), base)
     if dtype.is_float:
         return n.F.pow(base, n.cast(exponent, dtype))
     wide = n.F.pow(n.cast(base, DType.FLOAT64), n.cast(exponent, DType.FLOAT64))

@@ -29,8 +29,8 @@ constexpr int kGmWriteGrain = 32;
 // Time, in cycles unless it says otherwise.
 constexpr double kClockHz = 1.8e9;           // assumed
 constexpr double kLaunchMicroseconds = 5.0;  // assumed ("a launch costs microseconds")
-constexpr double kSyncAllCycles = 1800;      // assumed, 1 us
-constexpr double kCrossFlagCycles = 200;     // assumed
+constexpr double kSyncAllCycles = 1800;      // assumed, 1 us: SyncAll, and a flag that all cores of a kind set
+constexpr double kCrossFlagCycles = 200;     // assumed: a flag within a block
 constexpr double kIssueCycles = 1;           // assumed: the scalar unit hands an instruction to a pipe
 constexpr double kScalarCycles = 30;         // assumed: one GetValue or SetValue
 constexpr double kFlagCycles = 10;           // assumed: SetFlag, WaitFlag, PipeBarrier

@@ -4,10 +4,11 @@
 // Copies inside the chip carry unwritten bytes along; Mmad fails only on one that lies inside m, n, k. With m = 1, A is
 // read as a vector (GEMV). Mmad into a C of 10 fractals or more is kept in order by hardware, a smaller one needs
 // PipeBarrier<PIPE_M> (documentation of Mmad). Fixpipe: bias comes with Mmad, ReLU and the casts F322F16 and F322BF16
-// on the way out.
-// Assumed: products of half, bfloat16 and float add up in float along k; ROW_MAJOR Fixpipe takes any nSize (the pages of
+// on the way out; DEQF16 multiplies int32 by a float32 whose low 13 bits are 0 (documented: the chip drops them) and stops
+// at the greatest finite half.
+// Assumed: DEQF16 rounds the product to float32, then to half, both to nearest even. Products of half, bfloat16 and float add up in float along k; ROW_MAJOR Fixpipe takes any nSize (the pages of
 // the documentation differ), NZ a multiple of 16; Mmad with bias needs cmatrixInitVal = false. Not in the model:
-// unitFlag, quantisation with a scale, channel split, int4, copies of other types than half with conversion into the bias table.
+// unitFlag, other quantisation with a scale, channel split, int4, copies of other types than half with conversion into the bias table.
 #ifndef AICORE_CUBE_H
 #define AICORE_CUBE_H
 
@@ -30,19 +31,22 @@ struct Pipeout {  // Fixpipe, whatever its parameter block
     int target_size;  // bytes of an element
     bool source_integer;
     int64_t sub_block;
+    uint64_t scale = 0;  // bits of a float32
+    int64_t split = 0;  // dualDstCtrl: 1 halves of the rows, 2 of the columns, one to each vector core
 };
-void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split, uint64_t scale);
+void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split);
 void pipe_to_gm(const Instruction& i, uint8_t* target, const View& src, const Pipeout& p);
 void pipe_to_chip(const Instruction& i, const View& dst, const View& src, const Pipeout& p);
 
 template <typename T, typename U> constexpr bool fixes() {
-    return (std::is_same_v<U, float> && one_of<T, float, half, bfloat16_t>) || (std::is_same_v<U, int32_t> && std::is_same_v<T, int32_t>);
+    return (std::is_same_v<U, float> && one_of<T, float, half, bfloat16_t>) || (std::is_same_v<U, int32_t> && one_of<T, int32_t, half>);
 }
-template <typename T> void check_quant(const Instruction& i, QuantMode_t quant) {
-    QuantMode_t expected = std::is_same_v<T, half> ? F322F16 : std::is_same_v<T, bfloat16_t> ? F322BF16 : NoQuant;
+template <typename T, typename U> void check_quant(const Instruction& i, QuantMode_t quant) {
+    constexpr QuantMode_t halves = std::is_same_v<U, int32_t> ? DEQF16 : F322F16;
+    QuantMode_t expected = std::is_same_v<T, half> ? halves : std::is_same_v<T, bfloat16_t> ? F322BF16 : NoQuant;
     if (quant != expected)
-        fail(3, i.api, i.line, "quantPre", "the destination's type needs quantPre = %s",
-             expected == F322F16 ? "F322F16" : expected == F322BF16 ? "F322BF16" : "NoQuant");
+        fail(3, i.api, i.line, "quantPre", "the types of source and destination need quantPre = %s",
+             expected == DEQF16 ? "DEQF16" : expected == F322F16 ? "F322F16" : expected == F322BF16 ? "F322BF16" : "NoQuant");
 }
 
 }  // namespace aicore
@@ -95,12 +99,12 @@ void Mmad(const LocalTensor<C>& c, const LocalTensor<A>& a, const LocalTensor<B>
 
 template <typename T, typename U, const FixpipeConfig& config = CFG_ROW_MAJOR>
 void Fixpipe(const GlobalTensor<T>& dst, const LocalTensor<U>& src, const FixpipeParamsV220& p, aicore::Where where = {__builtin_LINE()}) {
-    static_assert(aicore::fixes<T, U>(), "Fixpipe: float -> float, half, bfloat16; int32 -> int32");
+    static_assert(aicore::fixes<T, U>(), "Fixpipe: float -> float, half, bfloat16; int32 -> int32, half");
     auto i = aicore::begin(aicore::FIX, "Fixpipe", where);
     aicore::Pipeout out{p.nSize, p.mSize, p.srcStride, p.dstStride, p.ndNum, p.srcNdStride * 16, p.dstNdStride, p.quantPre, p.reluEn,
-                        config.format == CO2Layout::ROW_MAJOR, sizeof(T), std::is_same_v<U, int32_t>, 0};
-    aicore::check_quant<T>(i, p.quantPre);
-    aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit, p.deqScalar);
+                        config.format == CO2Layout::ROW_MAJOR, sizeof(T), std::is_same_v<U, int32_t>, 0, p.deqScalar};
+    aicore::check_quant<T, U>(i, p.quantPre);
+    aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit);
     aicore::check_atomic(i, aicore::atomic_type<T>());
     if (!dst.pointer) aicore::fail(5, i.api, i.line, "GM", "a GlobalTensor without SetGlobalBuffer");
     int64_t rows = out.row_major ? out.m - 1 : 0;
@@ -118,9 +122,9 @@ void Fixpipe(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Fixpipe
     auto i = aicore::begin(aicore::FIX, "Fixpipe", where);
     if (dst.owner && dst.space() != aicore::Space::L1)
         aicore::fail(6, i.api, i.line, dst.name(), "no path from L0C to %s with these parameters", aicore::kSpaceNames[int(dst.space())]);
-    aicore::Pipeout out{p.nSize, p.mSize, p.srcStride, p.dstStride, 1, 0, 0, p.quantPre, p.reluEn, false, sizeof(T), false, 0};
-    aicore::check_quant<T>(i, p.quantPre);
-    aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit, p.deqScalar);
+    aicore::Pipeout out{p.nSize, p.mSize, p.srcStride, p.dstStride, 1, 0, 0, p.quantPre, p.reluEn, false, sizeof(T), false, 0, p.deqScalar};
+    aicore::check_quant<T, U>(i, p.quantPre);
+    aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit);
     aicore::pipe_to_chip(i, dst, src, out);
 }
 #if __NPU_ARCH__ == 3510
@@ -128,14 +132,18 @@ void Fixpipe(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Fixpipe
 template <typename T, typename U, const FixpipeConfig& config = CFG_ROW_MAJOR>
 void Fixpipe(const LocalTensor<T>& dst, const LocalTensor<U>& src, const FixpipeParamsArch3510<config.format>& p,
              aicore::Where where = {__builtin_LINE()}) {
-    static_assert(aicore::fixes<T, U>(), "Fixpipe: float -> float, half, bfloat16; int32 -> int32");
+    static_assert(aicore::fixes<T, U>(), "Fixpipe: float -> float, half, bfloat16; int32 -> int32, half");
     static_assert(config.format == CO2Layout::ROW_MAJOR, "Fixpipe into UB: the model knows ROW_MAJOR");
     auto i = aicore::begin(aicore::FIX, "Fixpipe", where);
-    if (p.dualDstCtrl) aicore::fail(4, i.api, i.line, "dualDstCtrl", "not in the model");
+    if (dst.owner && config.isToUB != (dst.space() == aicore::Space::UB))
+        aicore::fail(6, i.api, i.line, dst.name(), "the configuration says isToUB = %d, the destination is in %s", config.isToUB,
+                     aicore::kSpaceNames[int(dst.space())]);
+    aicore::check_range(i, "dualDstCtrl", p.dualDstCtrl, 0, 2);
+    aicore::check_range(i, "subBlockId", p.subBlockId, 0, 1);
     aicore::Pipeout out{p.nSize, p.mSize, p.srcStride, p.dstStride, p.params.ndNum, p.params.srcNdStride, p.params.dstNdStride, p.quantPre,
-                        p.reluEn, true, sizeof(T), std::is_same_v<U, int32_t>, p.subBlockId};
-    aicore::check_quant<T>(i, p.quantPre);
-    aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit, p.deqScalar);
+                        p.reluEn, true, sizeof(T), std::is_same_v<U, int32_t>, p.subBlockId, p.deqScalar, p.dualDstCtrl};
+    aicore::check_quant<T, U>(i, p.quantPre);
+    aicore::check_pipeout(i, out, p.unitFlag, p.isChannelSplit);
     aicore::pipe_to_chip(i, dst, src, out);
 }
 template <typename T, typename U, const FixpipeConfig& config = CFG_ROW_MAJOR>

@@ -247,7 +247,11 @@ AICORE_ENGINE void multiply(const View& c, const View& a, const View& b, const V
 
 // ---- Fixpipe
 
-AICORE_ENGINE void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split, uint64_t scale) {
+inline void check_nz(const Instruction& i, const Pipeout& p) {
+    if (!p.row_major && p.n % 16) fail(4, i.api, i.line, "nSize", "%lld is not a multiple of 16, NZ output needs that", (long long)p.n);
+}
+
+AICORE_ENGINE void check_pipeout(const Instruction& i, const Pipeout& p, int64_t unit_flag, bool channel_split) {
     check_range(i, "nSize", p.n, 0, 4095);
     check_range(i, "mSize", p.m, 0, p.row_major && k2201 ? 8192 : 65535);
     check_range(i, "srcStride", p.source_stride, 0, 65535);
@@ -257,8 +261,16 @@ AICORE_ENGINE void check_pipeout(const Instruction& i, const Pipeout& p, int64_t
     check_range(i, "dstNdStride", p.target_matrix_stride, 0, k2201 ? 65535 : UINT32_MAX);
     check_range(i, "unitFlag (not in the model)", unit_flag, 0, 0);
     if (channel_split) fail(4, i.api, i.line, "isChannelSplit", "not in the model");
-    if (scale) fail(4, i.api, i.line, "deqScalar", "quantisation with a scale is not in the model");
-    if (!p.row_major && p.n % 16) fail(4, i.api, i.line, "nSize", "%lld is not a multiple of 16, NZ output needs that", (long long)p.n);
+    if (p.quant != DEQF16) {
+        if (p.scale) fail(4, i.api, i.line, "deqScalar", "a scale, and a mode of quantPre that takes none");
+        return check_nz(i, p);
+    }
+    float scale = float_of(uint32_t(p.scale));
+    if (p.scale >> 32) fail(4, i.api, i.line, "deqScalar", "bits above the float32 of the scale");
+    if (!std::isnormal(scale)) fail(4, i.api, i.line, "deqScalar", "the scale is %g: it may not be 0, denormal, infinite or NaN", double(scale));
+    if (p.scale & 0x1fff)
+        fail(4, i.api, i.line, "deqScalar", "the low 13 bits of the scale %g are dropped, and are not 0", double(scale));
+    check_nz(i, p);
 }
 
 // 16 values of row `row`, column block `block`, converted; returns their number.
@@ -270,6 +282,13 @@ inline int64_t fixed_values(const View& src, const Pipeout& p, int64_t matrix, i
             int32_t value;
             std::memcpy(&value, from + k * 4, 4);
             if (p.relu && value < 0) value = 0;
+            if (p.quant == DEQF16) {
+                float product = float(value) * float_of(uint32_t(p.scale));
+                uint16_t narrow = half_bits(product);
+                if ((narrow & 0x7fff) == 0x7c00) narrow -= 1;  // no infinity
+                std::memcpy(out + k * 2, &narrow, 2);
+                continue;
+            }
             std::memcpy(out + k * 4, &value, 4);
             continue;
         }
@@ -283,7 +302,8 @@ inline int64_t fixed_values(const View& src, const Pipeout& p, int64_t matrix, i
     return count;
 }
 
-inline void read_accumulator(const Instruction& i, const View& src, const Pipeout& p) {
+// Into UB columns are filled up to 32 bytes: like all copies inside the chip it carries unwritten bytes along.
+inline void read_accumulator(const Instruction& i, const View& src, const Pipeout& p, bool strict) {
     check_use(i, src, 0, 0, false, "src");
     check_space(i, src, Space::L0C, "src");
     check_align(i, src, 0, 64, "src");
@@ -291,13 +311,13 @@ inline void read_accumulator(const Instruction& i, const View& src, const Pipeou
         for (int64_t block = 0; block < (p.n + 15) / 16; ++block) {
             int64_t count = p.n - block * 16 < 16 ? p.n - block * 16 : 16;
             for (int64_t row = 0; row < p.m; ++row)
-                read_local(i, src, (matrix * p.source_matrix_stride + block * p.source_stride + row) * 64, count * 4, "src");
+                read_local(i, src, (matrix * p.source_matrix_stride + block * p.source_stride + row) * 64, count * 4, "src", strict);
         }
 }
 
 AICORE_ENGINE void pipe_to_gm(const Instruction& i, uint8_t* target, const View& src, const Pipeout& p) {
     if (!p.n || !p.m || !p.matrices) return;
-    read_accumulator(i, src, p);
+    read_accumulator(i, src, p, true);
     int64_t blocks = (p.n + 15) / 16, size = p.target_size;
     if (!p.row_major && uint64_t(target) % 32) fail(2, i.api, i.line, "GM", "NZ output starts at a multiple of 32 bytes");
     std::vector<uint8_t> line(size_t(blocks * 16 * size));
@@ -317,34 +337,53 @@ AICORE_ENGINE void pipe_to_gm(const Instruction& i, uint8_t* target, const View&
     copy_time(i, false, p.matrices * p.m * p.n * size);
 }
 
+// Which vector core of the block has a row and column, and where it lies there.
+inline Core* vector_core(const Instruction& i, int64_t sub_block) {
+    for (auto& c : machine->cores)
+        if (c->kind == CoreKind::AIV && c->block == i.core->block && c->sub_block == sub_block) return c.get();
+    fail(4, i.api, i.line, "subBlockId", "the block has no vector core %lld", (long long)sub_block);
+}
+
+inline void check_into_ub(const Instruction& i, const Pipeout& p) {
+    int64_t columns = p.split == 2 ? p.n / 2 : p.n;
+    if (columns * p.target_size % 32)
+        fail(2, i.api, i.line, "nSize", "a row of %lld bytes into UB, a multiple of 32 is needed", (long long)(columns * p.target_size));
+    if (p.split == 1 && p.m % 2) fail(4, i.api, i.line, "mSize", "%lld rows in two halves", (long long)p.m);
+    if (p.split == 2 && p.n % 32) fail(4, i.api, i.line, "nSize", "%lld columns in two halves: a multiple of 32 is needed", (long long)p.n);
+    if (p.split && (p.quant != NoQuant || p.relu))
+        fail(4, i.api, i.line, "dualDstCtrl", "two destinations do not go with quantisation or ReLU on the way");
+}
+
 AICORE_ENGINE void pipe_to_chip(const Instruction& i, const View& dst, const View& src, const Pipeout& p) {
     if (!p.n || !p.m || !p.matrices) return;
-    read_accumulator(i, src, p);
+    bool to_ub = dst.owner && dst.space() == Space::UB;
+    read_accumulator(i, src, p, !to_ub);
     check_use(i, dst, 0, 0, true, "dst");
     check_align(i, dst, 0, 32, "dst");
-    Core* owner = i.core;
-    if (dst.space() == Space::UB) {
-        owner = nullptr;
-        for (auto& c : machine->cores)
-            if (c->kind == CoreKind::AIV && c->block == i.core->block && c->sub_block == p.sub_block) owner = c.get();
-        if (!owner) fail(4, i.api, i.line, "subBlockId", "the block has no vector core %lld", (long long)p.sub_block);
-        if (p.n * p.target_size % 32)
-            fail(2, i.api, i.line, "nSize", "a row of %lld bytes into UB, a multiple of 32 is needed", (long long)(p.n * p.target_size));
+    Core* owners[2] = {i.core, i.core};
+    if (to_ub) {
+        check_into_ub(i, p);
+        for (int half = 0; half < 2; ++half) owners[half] = vector_core(i, p.split ? half : p.sub_block);
     } else if (dst.space() != Space::L1) {
         fail(6, i.api, i.line, dst.name(), "no path from L0C to %s", kSpaceNames[int(dst.space())]);
     }
-    Memory& memory = owner->memories[int(dst.space())];
     int64_t blocks = (p.n + 15) / 16, size = p.target_size;
+    int64_t rows = p.split == 1 ? p.m / 2 : p.m, columns = p.split == 2 ? p.n / 2 : p.n;
     std::vector<uint8_t> values(size_t(16 * size));
     for (int64_t matrix = 0; matrix < p.matrices; ++matrix)
         for (int64_t row = 0; row < p.m; ++row)
             for (int64_t b = 0; b < blocks; ++b) {
-                int64_t bytes = fixed_values(src, p, matrix, row, b, values.data()) * size;
-                int64_t at = p.row_major ? (matrix * p.target_matrix_stride + row * p.target_stride + b * 16) * size
+                int64_t count = fixed_values(src, p, matrix, row, b, values.data()), bytes = count * size;
+                Core& owner = *owners[row / rows + b * 16 / columns];
+                int64_t at = p.row_major ? (matrix * p.target_matrix_stride + row % rows * p.target_stride + b * 16 % columns) * size
                                          : b * p.target_stride * 32 + row * 16 * size;
                 check_use(i, dst, at, bytes, true, "dst");
-                write(i, *owner, memory, dst.address + at, bytes, dst.name());
+                Memory& memory = owner.memories[int(dst.space())];
+                write(i, owner, memory, dst.address + at, bytes, dst.name());
                 std::memcpy(memory.data + dst.address + at, values.data(), size_t(bytes));
+                int64_t from = src.address + (matrix * p.source_matrix_stride + b * p.source_stride + row) * 64;
+                for (int64_t k = 0; k < count && to_ub; ++k)
+                    if (!all_valid(src.memory(), from + k * 4, 4)) set_valid(memory, dst.address + at + k * size, size, false);
             }
     count_moved(Space::L0C, dst.space(), p.matrices * p.m * p.n * size);
     end(i, kCubeHead + double(p.matrices * p.m * p.n * size) / kOnChipRate);

@@ -137,6 +137,7 @@ AICORE_ENGINE Instruction begin(Pipe pipe, const char* api, Where where) {
         if (c.free_at[pipe] < c.free_at[S]) c.free_at[pipe] = c.free_at[S];
     }
     machine->counters.instructions[pipe]++;
+    c.quiet &= pipe == S;
     return {&c, pipe, ++c.issued[pipe], api, where.line, false};
 }
 
@@ -369,7 +370,7 @@ inline void run_cores() {
                 if (!c->done) {
                     if (who.size() < 600)
                         who += (who.empty() ? "" : "; ") + core_name(*c) + " waits in line " + std::to_string(c->wait_line) +
-                               (c->wait_flag > 10 ? " at SyncAll" : " for cross-core flag " + std::to_string(c->wait_flag));
+                               (c->wait_flag == 14 || c->wait_flag == 15 ? " at SyncAll" : " for cross-core flag " + std::to_string(c->wait_flag));
                     line = c->wait_line;
                 }
             machine->core = nullptr;

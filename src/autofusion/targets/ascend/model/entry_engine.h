@@ -134,8 +134,8 @@ inline void write_report() {
     fprintf(f, "], \"instructions\": {");
     for (int p = 0; p < kPipes; ++p) fprintf(f, "%s\"%s\": %lld", p ? ", " : "", kPipeNames[p], (long long)n.instructions[p]);
     fprintf(f, "}, \"synchronisation\": {\"SyncAll\": %lld, \"CrossCoreSetFlag\": %lld, \"CrossCoreWaitFlag\": %lld, "
-               "\"PipeBarrier\": %lld, \"SetFlag\": %lld, \"WaitFlag\": %lld}",
-            (long long)n.sync_all, (long long)n.cross_set, (long long)n.cross_wait, (long long)n.pipe_barrier,
+               "\"CrossCoreMeet\": %lld, \"PipeBarrier\": %lld, \"SetFlag\": %lld, \"WaitFlag\": %lld}",
+            (long long)n.sync_all, (long long)n.cross_set, (long long)n.cross_wait, (long long)n.cross_meet, (long long)n.pipe_barrier,
             (long long)n.set_flag, (long long)n.wait_flag);
     int64_t peak[kSpaces] = {}, touched[kSpaces] = {};
     for (auto& c : machine->cores)

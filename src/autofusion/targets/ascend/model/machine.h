@@ -102,7 +102,7 @@ struct GmBuffer {
 };
 
 struct Flag { bool set = false, owned = false, fetched = false; Clock clock; int line = 0; };
-constexpr int kEventIds = 8, kEvents = int(AscendC::HardEvent::MAX), kCrossFlags = 16;
+constexpr int kEventIds = 8, kEvents = int(AscendC::HardEvent::MAX), kCrossFlags = 32;
 
 enum class CoreKind : uint8_t { AIV, AIC };
 enum class Wait : uint8_t { None, Cross, SyncAll };
@@ -114,6 +114,7 @@ struct Core {
     Clock known[kPipes];
     double free_at[kPipes] = {};
     bool pipe_started[kPipes] = {};
+    bool quiet = true;  // no instruction but the scalar unit's since all pipes were waited for
     Memory memories[kSpaces];
     std::vector<Buffer> buffers;
     std::vector<Queue> queues;
@@ -146,7 +147,7 @@ struct Core {
 struct Counters {
     int64_t moved[kSpaces][kSpaces] = {};
     int64_t instructions[kPipes] = {};
-    int64_t sync_all = 0, cross_set = 0, cross_wait = 0, pipe_barrier = 0, set_flag = 0, wait_flag = 0, launches = 0;
+    int64_t sync_all = 0, cross_set = 0, cross_wait = 0, cross_meet = 0, pipe_barrier = 0, set_flag = 0, wait_flag = 0, launches = 0;
 };
 
 struct Machine {

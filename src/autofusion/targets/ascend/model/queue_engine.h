@@ -246,16 +246,16 @@ AICORE_ENGINE void reset_pipe(Where where) {
     need_core("TPipe::Reset", where.line);
     Core& c = core();
     check_queues_empty(c, "TPipe::Reset", where.line);
-    // Old views become stale; the memories start again, and everything before is complete.
+    // Old views become stale, the memories and the event ids start again. No document says that it waits for anything.
+    if (!c.quiet)
+        fail(8, "TPipe::Reset", where.line, "TPipe", "a pipe may still be using the memories and events that it gives "
+             "away; PipeBarrier<PIPE_ALL> or SyncAll has to come before it");
     for (Buffer& b : c.buffers) {
         b.state = BufferState::Free;
         b.generation++;
         b.line = where.line;
         set_valid(*b.memory, b.address, b.bytes, false);
     }
-    Clock all;
-    for (int p = 0; p < kPipes; ++p) join(all, after(c, Pipe(p)));
-    for (int p = 0; p < kPipes; ++p) wait_for(c, Pipe(p), all);
     for (Memory& memory : c.memories) memory.used = 0;
     for (Queue& queue : c.queues) queue.count = 0;
     c.live_buffers = 0;

@@ -1,6 +1,7 @@
 // Flags, barriers and the core's own numbers.
 //
-// Modelled: SetFlag/WaitFlag per pipe pair and id, PipeBarrier, CrossCoreSetFlag modes 0, 1, 2 with their counters,
+// Modelled: SetFlag/WaitFlag per pipe pair and id, PipeBarrier, CrossCoreSetFlag modes 0, 1, 2 with their counters, on
+// 3510 also mode 4 between the Cube and one of its vector cores (ids of the second are 16 more on the Cube's side),
 // SyncAll as a barrier over the cores of its kind (or all), the kernel types and what each permits.
 // Assumed: SyncAll waits for all pipes of a core and delays all of them; a flag id that TQue could be using must come
 // from AllocEventID or FetchEventID, so bare ids are refused once the kernel has a TQue.
@@ -21,7 +22,7 @@ void set_flag(AscendC::HardEvent event, int64_t id, Where where);
 void wait_flag(AscendC::HardEvent event, int64_t id, Where where);
 void pipe_barrier(int pipe, Where where);
 void cross_set(int mode, int pipe, int64_t id, Where where);
-void cross_wait(int64_t id, Where where);
+void cross_wait(int mode, int64_t id, Where where);
 void sync_all(bool vector_only, Where where);
 void declare_type(KernelMetaType type, int line);
 int64_t block_idx(int line);
@@ -42,12 +43,13 @@ template <pipe_t pipe> void PipeBarrier(aicore::Where where = {__builtin_LINE()}
     aicore::pipe_barrier(pipe, where);
 }
 template <uint8_t mode, pipe_t pipe> void CrossCoreSetFlag(int64_t id, aicore::Where where = {__builtin_LINE()}) {
-    static_assert(mode <= 2, "CrossCoreSetFlag: the model knows modes 0, 1 and 2");
+    static_assert(mode <= 2 || (!aicore::k2201 && mode == 4), "CrossCoreSetFlag: modes are 0, 1 and 2, on 3510 also 4");
     static_assert(pipe != PIPE_S && pipe != PIPE_ALL, "CrossCoreSetFlag: not for PIPE_S or PIPE_ALL");
     aicore::cross_set(mode, pipe, id, where);
 }
 template <uint8_t mode = 0, pipe_t pipe = PIPE_S> void CrossCoreWaitFlag(int64_t id, aicore::Where where = {__builtin_LINE()}) {
-    aicore::cross_wait(id, where);
+    static_assert(mode <= 2 || (!aicore::k2201 && mode == 4), "CrossCoreWaitFlag: modes are 0, 1 and 2, on 3510 also 4");
+    aicore::cross_wait(mode, id, where);
 }
 template <bool isAIVOnly = true> void SyncAll(aicore::Where where = {__builtin_LINE()}) { aicore::sync_all(isAIVOnly, where); }
 

@@ -60,6 +60,7 @@ AICORE_ENGINE void pipe_barrier(int pipe, Where where) {
     Clock all;
     for (int p = 0; p < kPipes; ++p) join(all, after(c, Pipe(p)));
     for (int p = 0; p < kPipes; ++p) wait_for(c, Pipe(p), all);
+    c.quiet = true;
 }
 
 // ---- Between cores
@@ -86,8 +87,9 @@ inline void check_blocks(const char* api, Where where) {
              "cannot arrive", machine->blocks, limit);
 }
 
-inline void check_cross_id(int64_t id, const char* api, Where where) {
+inline void check_cross_id(int mode, int64_t id, const char* api, Where where) {
     need_core(api, where.line);
+    if (mode == 4 && core().kind == CoreKind::AIC && id >= 16 && id <= 26) return;  // the second vector core's
     if (id < 0 || id > 10)
         fail(9, api, where.line, "cross-core flag", "id %lld, ids are 0 to 10 (11 to 14 are SyncAll's)", (long long)id);
 }
@@ -99,8 +101,20 @@ inline void arrive(Core& c, int id, const Clock& clock, const char* api, Where w
     c.cross[id].push_back(clock);
 }
 
+// Mode 4: from the Cube to one of its vector cores, or from one of them to the Cube.
+inline void set_one(Core& c, int f, Clock clock, Where where) {
+    int sub_block = c.kind == CoreKind::AIC ? f / 16 : c.sub_block;
+    clock.time += kCrossFlagCycles;
+    for (auto& other : machine->cores)
+        if (other->block == c.block && other->kind != c.kind && (c.kind == CoreKind::AIV || other->sub_block == sub_block)) {
+            arrive(*other, c.kind == CoreKind::AIC ? f % 16 : f + 16 * sub_block, clock, "CrossCoreSetFlag", where);
+            return;
+        }
+    fail(9, "CrossCoreSetFlag", where.line, "cross-core flag", "flag %d: the block has no vector core %d", f, sub_block);
+}
+
 AICORE_ENGINE void cross_set(int mode, int pipe, int64_t id, Where where) {
-    check_cross_id(id, "CrossCoreSetFlag", where);
+    check_cross_id(mode, id, "CrossCoreSetFlag", where);
     Core& c = core();
     if (!is_mix(machine->type) || (mode > 0 && !has_both(machine->type)))
         fail(9, "CrossCoreSetFlag", where.line, "cross-core flag", "mode %d does not work in this kernel type", mode);
@@ -110,6 +124,10 @@ AICORE_ENGINE void cross_set(int mode, int pipe, int64_t id, Where where) {
     machine->counters.cross_set++;
     int f = int(id);
     Clock clock = exported(c, after(c, Pipe(pipe)));
+    if (mode == 4) {
+        set_one(c, f, clock, where);
+        return;
+    }
     std::vector<Core*> senders, receivers;
     for (auto& other : machine->cores) {
         bool same_block = other->block == c.block, same_kind = other->kind == c.kind;
@@ -128,7 +146,8 @@ AICORE_ENGINE void cross_set(int mode, int pipe, int64_t id, Where where) {
         --s->cross_sets[mode][f];
         join(together, s->cross_clock[mode][f]);
     }
-    together.time += kCrossFlagCycles;
+    together.time += mode == 0 ? kSyncAllCycles : kCrossFlagCycles;  // over all cores, or within a block
+    if (mode == 0) machine->counters.cross_meet++;
     for (Core* r : receivers) arrive(*r, f, together, "CrossCoreSetFlag", where);
 }
 
@@ -144,8 +163,8 @@ inline void pass_on(Core& c, const Clock& clock) {
     }
 }
 
-AICORE_ENGINE void cross_wait(int64_t id, Where where) {
-    check_cross_id(id, "CrossCoreWaitFlag", where);
+AICORE_ENGINE void cross_wait(int mode, int64_t id, Where where) {
+    check_cross_id(mode, id, "CrossCoreWaitFlag", where);
     Core& c = core();
     if (!is_mix(machine->type))
         fail(9, "CrossCoreWaitFlag", where.line, "cross-core flag", "cross-core flags do not work in this kernel type");
@@ -192,6 +211,7 @@ AICORE_ENGINE void sync_all(bool vector_only, Where where) {
     pause(Wait::Cross, f, where.line);
     for (int p = 0; p < kPipes; ++p) wait_for(c, Pipe(p), mine);
     pass_on(c, c.cross[f].front());
+    c.quiet = true;
     c.cross[f].erase(c.cross[f].begin());
 }
 

@@ -127,8 +127,9 @@ static_assert(sizeof(half) == 2 && sizeof(bfloat16_t) == 2, "storage types");
 // Pipes carry the names of the hardware's queues.
 enum pipe_t { PIPE_S, PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_ALL };
 enum event_t { EVENT_ID0, EVENT_ID1, EVENT_ID2, EVENT_ID3, EVENT_ID4, EVENT_ID5, EVENT_ID6, EVENT_ID7 };
-enum class QuantMode_t { NoQuant, F322F16, F322BF16 };
-constexpr QuantMode_t NoQuant = QuantMode_t::NoQuant, F322F16 = QuantMode_t::F322F16, F322BF16 = QuantMode_t::F322BF16;
+enum class QuantMode_t { NoQuant, F322F16, F322BF16, DEQF16 };
+constexpr QuantMode_t NoQuant = QuantMode_t::NoQuant, F322F16 = QuantMode_t::F322F16, F322BF16 = QuantMode_t::F322BF16,
+                      DEQF16 = QuantMode_t::DEQF16;
 
 enum KernelMetaType {
     KERNEL_TYPE_AIV_ONLY, KERNEL_TYPE_AIC_ONLY, KERNEL_TYPE_MIX_AIV_1_0,

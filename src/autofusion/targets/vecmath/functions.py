@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autofusion.targets.cpu.arithmetic import Lanes, fma, format_of, libm
-from autofusion.targets.cpu.emit import Emitter, V
-from autofusion.targets.cpu.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
-from autofusion.targets.cpu.logarithm import log, log1p, log2, pow
-from autofusion.targets.cpu.polynomials import polynomial
-from autofusion.targets.cpu.trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm
+from autofusion.targets.vecmath.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from autofusion.targets.vecmath.logarithm import log, log1p, log2, pow
+from autofusion.targets.vecmath.polynomials import polynomial
+from autofusion.targets.vecmath.remainder import fmod
+from autofusion.targets.vecmath.special import cbrt, erfc, lgamma
+from autofusion.targets.vecmath.trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from autofusion.targets.vecmath.values import Emitter, V
 
+INFINITY = float("inf")
 # Where erf changes its polynomial, the centre of the second one, and where erf rounds to 1 in single precision.
 ERF_SPLIT, ERF_CENTRE, ERF_HIGHEST = 1.0, 2.25, 3.92
 
@@ -25,7 +28,8 @@ ERF_SPLIT, ERF_CENTRE, ERF_HIGHEST = 1.0, 2.25, 3.92
 class MathFunction:
     """One row: `emit(emitter, *arguments)` writes the function; arguments and result have one type.
 
-    `ulp32` and `ulp64` bound the error in units in the last place, over the whole domain, with and without FMA.
+    `ulp32` and `ulp64` bound the error in units in the last place, over the whole domain, with and without FMA;
+    `narrow32` does where single precision is all that there is.
     `libm64` says that double precision is the C library's function.
     """
 
@@ -35,6 +39,7 @@ class MathFunction:
     ulp32: float
     ulp64: float
     libm64: bool = False
+    narrow32: float = 2.0
 
 
 def erf(e: Emitter, x: V) -> V:
@@ -77,6 +82,17 @@ def rint(e: Emitter, x: V) -> V:
     """To nearest, ties to even."""
     return e.call("rint", x.type, x)
 
+
+# Of single precision alone: for targets without the C library. No other emitter is given them.
+NARROW: dict[str, MathFunction] = {
+    row.name: row
+    for row in (
+        MathFunction("fmod", 2, fmod, INFINITY, INFINITY, narrow32=0.0),
+        MathFunction("erfc", 1, erfc, INFINITY, INFINITY, narrow32=2.0),
+        MathFunction("cbrt", 1, cbrt, INFINITY, INFINITY, narrow32=0.51),
+        MathFunction("lgamma", 1, lgamma, INFINITY, INFINITY, narrow32=5.0),  # above 0
+    )
+}
 
 FUNCTIONS: dict[str, MathFunction] = {
     row.name: row

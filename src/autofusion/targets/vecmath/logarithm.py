@@ -6,36 +6,14 @@ log(1 + f) = f + f^2 * LOG(f); log2(1 + f) = f * LOG2(f).
 
 from __future__ import annotations
 
-from autofusion.targets.cpu.arithmetic import Format, Lanes, fma, format_of, libm
-from autofusion.targets.cpu.emit import Emitter, V
-from autofusion.targets.cpu.polynomials import polynomial
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm
+from autofusion.targets.vecmath.polynomials import polynomial
+from autofusion.targets.vecmath.powers import exp2_of_product
+from autofusion.targets.vecmath.splitting import integer_to_float, split, split_any
+from autofusion.targets.vecmath.values import Emitter, V
 
 INFINITY = float("inf")
 NAN = float("nan")
-# The bits of sqrt(1/2), rounded down.
-SQRT_HALF = {"float": 0x3F3504F3, "double": 0x3FE6A09E667F3BCC}
-
-
-def split(x: Lanes, facts: Format) -> tuple[Lanes, Lanes]:
-    """(k as an integer, 1 + f) of a positive normal number."""
-    low = SQRT_HALF[facts.scalar]
-    bits = x.as_integer() + (facts.one - low)
-    k = (bits >> facts.mantissa) - facts.bias
-    return k, ((bits & ((1 << facts.mantissa) - 1)) + low).as_float()
-
-
-def integer_to_float(k: Lanes, facts: Format) -> Lanes:
-    """Exponents fit 32 bits, and x86 before AVX-512 converts vectors of those only."""
-    return (k if facts.integer == "i32" else k.convert("trunc", "i32")).convert("sitofp", facts.scalar)
-
-
-def split_any(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(k, f) of a positive number, also of a denormal: those are multiplied by 2^mantissa first."""
-    facts = format_of(x)
-    denormal = x < facts.smallest_normal
-    k, m = split(denormal.where(x * 2.0**facts.mantissa, x), facts)
-    k = denormal.where(k - facts.mantissa, k)
-    return integer_to_float(k, facts), m - 1.0
 
 
 def with_edges(y: Lanes, x: Lanes, pole: float) -> Lanes:
@@ -92,15 +70,19 @@ def log2_of_float(x: Lanes) -> Lanes:
 
 
 def pow(e: Emitter, x: V, y: V) -> V:
-    """2^(y * log2|x|) in double precision for single (the product needs 8 more bits than the result), rounded once.
+    """2^(y * log2|x|) in double precision for single (the product needs 8 more bits than the result), rounded once;
+    with a pair for the logarithm where there is no double.
 
     The special cases are those of C99 F.9.4.4. Most fall out of the arithmetic of infinities. For double: libm.
     """
     a, b = Lanes(e, x), Lanes(e, y)
     if format_of(x).scalar == "double":
         return libm("pow", a, b).v
-    product = log2_of_float(a.abs().convert("fpext", "double")) * b.convert("fpext", "double")
-    magnitude = exp2_to_float(product)
+    if e.wide:
+        product = log2_of_float(a.abs().convert("fpext", "double")) * b.convert("fpext", "double")
+        magnitude = exp2_to_float(product)
+    else:
+        magnitude = exp2_of_product(a.abs(), b)
     # Numbers from 2^24 on, infinity too, are even integers; b is even if b/2 is whole.
     bounded = b.abs().at_most(2.0**24)
     whole, even = is_whole(bounded.at_most(2.0**23)), is_whole(bounded * 0.5)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from autofusion.targets.cpu.arithmetic import Lanes, fma, format_of, libm
-from autofusion.targets.cpu.emit import Emitter, V, lanes_of
-from autofusion.targets.cpu.polynomials import COEFFICIENTS, horner, polynomial
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm, wide_emitter
+from autofusion.targets.vecmath.pairs import ordered_sum
+from autofusion.targets.vecmath.polynomials import COEFFICIENTS, horner, polynomial
+from autofusion.targets.vecmath.reduction import pi, reduce_narrow
+from autofusion.targets.vecmath.values import Emitter, V
 
 TWO_OVER_PI = 0.6366197723675814
 # Where Cody and Waite's reduction ends. Single: q * (the error of three parts) stays 2^-24 below the smallest |r| of
@@ -62,37 +64,12 @@ def two_over_pi_table() -> list[tuple[int, int]]:
 
     Entry E - FIRST_EXPONENT belongs to x = m * 2^(E - 150) with a 24-bit integer m: bits above are multiples of 4.
     """
-    # 2/pi to 260 bits from Machin's formula: pi/4 = 4 arctan(1/5) - arctan(1/239).
-    one = 1 << 300
-
-    def arctan_inverse(d: int) -> int:
-        total, term, k = 0, one // d, 0
-        while term:
-            total += (-1) ** k * (term // (2 * k + 1))
-            term //= d * d
-            k += 1
-        return total
-
-    quotient = Fraction(one, 2 * (4 * arctan_inverse(5) - arctan_inverse(239)))
+    quotient = 2 / pi()
     table = []
     for exponent in range(FIRST_EXPONENT, LAST_EXPONENT + 1):
         bits = int(quotient * Fraction(2) ** (exponent - 150 + 62 + 32))
         table.append(((bits >> 32) & ((1 << 64) - 1), bits & ((1 << 32) - 1)))
     return table
-
-
-def look_up(name: str, words: list[int], index: Lanes) -> Lanes:
-    """words[index] lane by lane, from a constant array of i64 in the module."""
-    e = index.e
-    text = ", ".join(f"i64 {word - (1 << 64) if word >> 63 else word}" for word in words)
-    e.module.globals[name] = f"@{name} = private unnamed_addr constant [{len(words)} x i64] [{text}]"
-    base = V("ptr", f"@{name}")
-    if lanes_of(index.type) == 1:
-        return Lanes(e, e.load("i64", e.gep(base, index.v, "i64"), 8))
-    result = V(index.type, "poison")
-    for lane in range(lanes_of(index.type)):
-        result = e.insert(result, e.load("i64", e.gep(base, e.extract(index.v, lane), "i64"), 8), lane)
-    return Lanes(e, result)
 
 
 def reduce_huge_single(a: Lanes, huge: Lanes, wide: bool) -> Reduced:
@@ -104,8 +81,9 @@ def reduce_huge_single(a: Lanes, huge: Lanes, wide: bool) -> Reduced:
     table = two_over_pi_table()
     index = huge.where((bits >> 23) - FIRST_EXPONENT, 0).convert("zext", "i64")
     m = ((bits & 0x7FFFFF) | 0x800000).convert("zext", "i64")
-    high = look_up("two_over_pi_high", [high for high, _ in table], index)
-    low = look_up("two_over_pi_low", [low for _, low in table], index)
+    e = wide_emitter(a)
+    high = Lanes(e, e.look_up("two_over_pi_high", [high for high, _ in table], index.v))
+    low = Lanes(e, e.look_up("two_over_pi_low", [low for _, low in table], index.v))
     product = m * high + (m * low).logical_shift(32)  # x * 2/pi modulo 4, in units of 2^-62
     q = (product + (1 << 61)).logical_shift(62).convert("trunc", "i32")
     fraction = ((product << 2) >> 2).convert("sitofp", "double")
@@ -115,7 +93,7 @@ def reduce_huge_single(a: Lanes, huge: Lanes, wide: bool) -> Reduced:
 
 def reduce_any_single(a: Lanes, wide: bool = False) -> Reduced:
     """For every non-negative float; r of infinity and NaN is NaN. `wide`: r stays in double."""
-    e = a.e
+    e = wide_emitter(a)
     fast = reduce_single(a, wide)
     huge = (a >= LARGE["float"]) & (a < float("inf"))
     slot_r, slot_q = e.slot(fast.r.type), e.slot(fast.q.type)
@@ -140,7 +118,7 @@ def libm_where_huge(name: str, y: Lanes, x: Lanes, a: Lanes) -> V:
     """In double, replace y by libm's result in lanes with huge |x| = a."""
     if format_of(x).scalar == "float":
         return y.v
-    e = x.e
+    e = wide_emitter(x)
     huge = a >= LARGE["double"]
     slot = e.slot(y.type)
     e.set(slot, y.v)
@@ -171,22 +149,53 @@ def sine_of_quadrant(reduced: Lanes, q: Lanes) -> Lanes:
     return flip((q & 1).equals(0).where(sin_reduced(reduced, square), cos_reduced(square)), q)
 
 
+def narrow_sine(a: Lanes, ahead: int) -> Lanes:
+    """sin(a + ahead * pi/2), a >= 0, of r in two numbers: sin(r) + low and cos(r) - r * low."""
+    reduced, q = reduce_narrow(a)
+    r, low = reduced.high, reduced.low
+    square = r * r
+    sine = r + (square * r * polynomial("SIN", square) + low)
+    cosine = 1.0 - (square * 0.5 - (square * square * polynomial("COS", square) - r * low))
+    q = q + ahead
+    return flip((q & 1).equals(0).where(sine, cosine), q)
+
+
+def sin_of(r: Lanes) -> Lanes:
+    """sin(r) for 0 <= r <= pi/2, without a reduction."""
+    square = r * r
+    rest = 1.5707963267948966 - r
+    return (r < 0.8).where(sin_reduced(r, square), cos_reduced(rest * rest))
+
+
 def sin(e: Emitter, x: V) -> V:
     """The sine of |x| with the sign of x."""
     a = Lanes(e, x)
     magnitude = a.abs()
+    if not e.wide:
+        return narrow_sine(magnitude, 0).with_sign_of(a).v
     reduced = reduce_any(magnitude)
     y = sine_of_quadrant(reduced.r, reduced.q)
-    sign = a.as_integer() ^ magnitude.as_integer()
-    return libm_where_huge("sin", (y.as_integer() ^ sign).as_float(), a, magnitude)
+    return libm_where_huge("sin", y.with_sign_of(a), a, magnitude)
 
 
 def cos(e: Emitter, x: V) -> V:
     """The sine a quadrant further on."""
     a = Lanes(e, x)
     magnitude = a.abs()
+    if not e.wide:
+        return narrow_sine(magnitude, 1).v
     reduced = reduce_any(magnitude)
     return libm_where_huge("cos", sine_of_quadrant(reduced.r, reduced.q + 1), a, magnitude)
+
+
+def narrow_tan(a: Lanes) -> Lanes:
+    """The same in single precision: t = r + (r^3 * TAN(r^2) + (1 + r^2) * low) as a pair."""
+    reduced, q = reduce_narrow(a)
+    r, odd = reduced.high, (q & 1).differs(0)
+    square = r * r
+    t = ordered_sum(r, square * r * polynomial("TAN", square) + fma(square, reduced.low, reduced.low))
+    quotient = -1.0 / t.high
+    return odd.where(fma(-quotient, t.low / t.high, quotient), t.high)
 
 
 def tan(e: Emitter, x: V) -> V:
@@ -196,6 +205,8 @@ def tan(e: Emitter, x: V) -> V:
     """
     a = Lanes(e, x)
     magnitude = a.abs()
+    if not e.wide:
+        return narrow_tan(magnitude).with_sign_of(a).v
     single = format_of(x).scalar == "float"
     reduced = reduce_any_single(magnitude, wide=True) if single else reduce_any(magnitude)
     r, odd = reduced.r, (reduced.q & 1).differs(0)
@@ -203,8 +214,7 @@ def tan(e: Emitter, x: V) -> V:
     t = fma(square * r, horner(COEFFICIENTS["TAN", format_of(x).scalar], square), r)
     y = odd.where(-1.0, t) / odd.where(t, 1.0)
     y = y.convert("fptrunc", "float") if single else y
-    sign = a.as_integer() ^ magnitude.as_integer()
-    return libm_where_huge("tan", (y.as_integer() ^ sign).as_float(), a, magnitude)
+    return libm_where_huge("tan", y.with_sign_of(a), a, magnitude)
 
 
 def atan_unit(x: Lanes) -> Lanes:

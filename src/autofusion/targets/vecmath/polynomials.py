@@ -6,7 +6,7 @@ printed by that script and is not edited by hand.
 
 from __future__ import annotations
 
-from autofusion.targets.cpu.arithmetic import Lanes, fma, format_of
+from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of
 
 
 def polynomial(name: str, x: Lanes) -> Lanes:
@@ -298,6 +298,37 @@ COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {
         4.7784367779968306e-05,
         -9.504160516371485e-06,
         1.6109645173401077e-07,
+    ),
+    # degree 10, largest weighted error 2^-26.89
+    ("ERFC", "float"): (
+        1.2769783735275269,
+        -0.09276381880044937,
+        -0.16603000462055206,
+        0.16405078768730164,
+        -0.05422544106841087,
+        -0.008026279509067535,
+        0.008753333240747452,
+        0.0012228311970829964,
+        -0.0015315506607294083,
+        -0.0003192790027242154,
+        0.0002696056035347283,
+    ),
+    # degree 13, largest weighted error 2^-26.23
+    ("LGAMMA", "float"): (
+        0.4658096432685852,
+        -0.13157899677753448,
+        0.05257904529571533,
+        -0.024194160476326942,
+        0.011998223140835762,
+        -0.00621959799900651,
+        0.003274255897849798,
+        -0.0017801051726564765,
+        0.001142163178883493,
+        -0.0006460365257225931,
+        7.583162368973717e-05,
+        -3.59743062290363e-05,
+        0.00028602327802218497,
+        -0.00016725574096199125,
     ),
     # degree 12, largest weighted error 2^-35.09
     ("POW_LOG2", "double"): (

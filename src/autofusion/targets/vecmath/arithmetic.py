@@ -5,9 +5,11 @@ Every operator writes one instruction; a Python number next to a `Lanes` is the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from autofusion.targets.cpu.emit import Emitter, V, like, scalar_of
+from autofusion.targets.vecmath.values import Emitter, NarrowEmitter, V, WideEmitter, like, scalar_of
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,11 @@ class Lanes:
     def copysign(self, sign: Lanes) -> Lanes:
         return self.call("copysign", sign)
 
+    def with_sign_of(self, other: Lanes) -> Lanes:
+        """Negated where the other's sign bit is set."""
+        sign = 1 << (31 if format_of(self).scalar == "float" else 63)
+        return (self.as_integer() ^ (other.as_integer() & sign)).as_float()
+
     def at_most(self, bound: float) -> Lanes:
         """min(self, bound), written so that NaN stays NaN."""
         return (self > bound).where(bound, self)
@@ -210,18 +217,26 @@ def fma(a: Lanes, b: Lanes | float, c: Lanes | float) -> Lanes:
     return a * b + c
 
 
+def wide_emitter(x: Lanes) -> WideEmitter:
+    """The emitter of a formula that needs double precision or a branch."""
+    assert x.e.wide
+    return cast(WideEmitter, x.e)
+
+
+def repeat(
+    most: int, mask: Lanes, values: Sequence[Lanes], step: Callable[..., tuple[Lanes, Sequence[Lanes]]]
+) -> list[Lanes]:
+    """`NarrowEmitter.repeat` on lanes."""
+    e = mask.e
+
+    def one(*current: V) -> tuple[V, Sequence[V]]:
+        following, results = step(*(Lanes(e, v) for v in current))
+        return following.v, [r.v for r in results]
+
+    return [Lanes(e, v) for v in cast(NarrowEmitter, e).repeat(most, mask.v, [v.v for v in values], one)]
+
+
 def libm(name: str, *arguments: Lanes) -> Lanes:
     """The C library's function of `double`, called lane by lane."""
-    first = arguments[0]
-    e, type_ = first.e, first.type
-    e.module.declare(name, "double", ["double"] * len(arguments))
-
-    def one(*values: V) -> V:
-        return e.value("double", f"call double @{name}({', '.join(map(str, values))})")
-
-    if type_ == "double":
-        return Lanes(e, one(*(a.v for a in arguments)))
-    result = V(type_, "poison")
-    for lane in range(int(type_[1:].split(" x ")[0])):
-        result = e.insert(result, one(*(e.extract(a.v, lane) for a in arguments)), lane)
-    return Lanes(e, result)
+    e = wide_emitter(arguments[0])
+    return Lanes(e, e.library(name, *(a.v for a in arguments)))

@@ -6,9 +6,9 @@ e^r = 1 + r + r^2 * EXP(r) (Taylor's form of the exponential, with the tail fitt
 
 from __future__ import annotations
 
-from autofusion.targets.cpu.arithmetic import Format, Lanes, fma, format_of
-from autofusion.targets.cpu.emit import Emitter, V
-from autofusion.targets.cpu.polynomials import polynomial
+from autofusion.targets.vecmath.arithmetic import FORMATS, Format, Lanes, fma, format_of
+from autofusion.targets.vecmath.polynomials import polynomial
+from autofusion.targets.vecmath.values import Emitter, V
 
 LOG2_E = 1.4426950408889634
 
@@ -36,6 +36,13 @@ def scale(x: Lanes, rounding: Lanes, shift: int = 0) -> Lanes:
 def power_of_two(rounding: Lanes, facts: Format, shift: int = 0) -> Lanes:
     """2^(n + shift), if that is a normal number, for `rounding` = the bits of magic + n."""
     return ((rounding << facts.mantissa) + (facts.one + (shift << facts.mantissa))).as_float()
+
+
+def power(n: Lanes) -> Lanes:
+    """2^n, if that is a normal number, of a whole number: a float or an integer."""
+    facts = FORMATS["float"] if not n.is_float else format_of(n)
+    whole = n.convert("fptosi", facts.integer) if n.is_float else n
+    return ((whole + facts.bias) << facts.mantissa).as_float()
 
 
 def reduce_high(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
