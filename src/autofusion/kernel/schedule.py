@@ -36,6 +36,8 @@ SIZE_HINT = 512
 LINE = 64  # elements
 FEW_ROWS = 8  # fewer independent rows than this leave cores idle
 PART = 16384  # elements of a long fold that a part is worth
+DEPTH = 384  # of a block of a contraction: with two vectors of columns it stays near
+VECTOR = 64  # elements, of the longest vectors' multiples
 REPEATS = 16  # tiles that an axis is expected to be cut into
 REPEATED_SHARE = 0.25  # of the work: more than this is not done again for the sake of smaller tiles
 
@@ -215,6 +217,20 @@ class Analysis:
             alive -= sum(sizes[n] for n, end in last.items() if end == position)
         return peak + loads
 
+    def kept_bytes(self, tiles: dict[str, int]) -> int:
+        """Bytes of the values that must be in memory when axes are cut to `tiles`: what folds, scans and contractions
+        make or contract, and what is read at other positions than it is made."""
+        kept = set()
+        for statement in self.kernel.statements:
+            if isinstance(statement, Fold | Scan | Contract):
+                kept.add(statement.target.name)
+            for operand in operands_of(statement):
+                if isinstance(operand, Access) and operand.name in self.definitions:
+                    made = {d.target.index for d in self.definitions[operand.name]}
+                    if isinstance(statement, Contract) or made != {operand.index}:
+                        kept.add(operand.name)
+        return sum(size for name, size in self.value_bytes(tiles) if name in kept)
+
     def _load_bytes(self, operand: Access, tiles: dict[str, int]) -> int:
         size = next(p.dtype.size for p in self.kernel.params if p.name == operand.name)
         names = {n for index in operand.index for n in symbols(index)} & set(self.extents)
@@ -344,28 +360,39 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     assert unit is not None
     divided = unit is not target.vector
     rows, columns = (str(i) for i in main.target.index[-2:])  # "0" where there is one element: no axis's name
-    wanted = {rows: 128, columns: 256}
-    tiles: dict[str, int] = {}
-    for name in analysis.cut:
-        extent = analysis.extents[name]
-        tiles[name] = min(wanted.get(name, 1), extent if isinstance(extent, int) else 1 << 30)
+    most = {rows: 128, columns: 256} if divided else {rows: 512, columns: 512}
+    tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
     enough = min(2 * target.cores, int(_total_work(analysis) // 2e6))
     for name, least in ((rows, 32), (columns, 128), (rows, 16), (columns, 64)):
         while name in tiles and tiles[name] >= 2 * least and _tiles(analysis, tiles) < enough:
             tiles[name] //= 2
     block = _block(analysis, main, target, unit, tiles, budget)
     for name, least in ((columns, 128), (rows, 16), (columns, 16), (rows, 1), (columns, 1)):
-        while (
-            name in tiles
-            and tiles[name] > least
-            and analysis.peak_bytes(tiles) + _passing_bytes(analysis, target, unit, tiles, block) > budget
-        ):
+        while name in tiles and tiles[name] > least and _held_bytes(analysis, target, unit, tiles, block) > budget:
             tiles[name] = max(least, tiles[name] // 2)
             block = _block(analysis, main, target, unit, tiles, budget)
     stream: tuple[Tile, ...] = ()
-    if analysis.peak_bytes(tiles) > budget:
+    if (analysis.peak_bytes(tiles) if divided else analysis.kept_bytes(tiles)) > budget:
         stream = _stream(analysis, analysis.streamable_with(own_contractions=not divided), tiles, budget)
     return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), stream, CHUNKS, block)
+
+
+def _even(extent: Dim, most: int) -> int:
+    """Equal parts of an extent, none larger than `most`, in whole vectors but for one that is all of it."""
+    if not isinstance(extent, int):
+        return most
+    parts = max(1, -(-extent // most))
+    return max(1, extent) if parts == 1 else -(-extent // parts // VECTOR) * VECTOR
+
+
+def _held_bytes(
+    analysis: Analysis, target: Target, unit: Unit, tiles: dict[str, int], block: tuple[int, int, int]
+) -> int:
+    """What a tile takes of the on-chip memory. Where one unit does it all, operands are read in place or through
+    small copies, and elementwise values live in registers."""
+    if unit is target.vector:
+        return analysis.kept_bytes(tiles)
+    return analysis.peak_bytes(tiles) + _passing_bytes(analysis, target, unit, tiles, block)
 
 
 def _tiles(analysis: Analysis, tiles: dict[str, int]) -> int:
@@ -396,8 +423,8 @@ def _block(
     size = _operand_size(analysis, main)
     rows, columns, depth = 128, 256, 512
     if unit is target.vector:
-        left = max(0, budget - analysis.peak_bytes(tiles))
-        while depth > 16 and depth * (own_rows + own_columns) * size > left:
+        depth = _even(max((a.extent for a in main.reduced), key=estimate, default=1), DEPTH)
+        while depth > 16 and depth * (own_rows + own_columns) * size > 2 * budget:
             depth //= 2
         return rows, columns, depth
     spaces = target.spaces
@@ -417,16 +444,12 @@ def _block(
 def _passing_bytes(
     analysis: Analysis, target: Target, unit: Unit, tiles: dict[str, int], block: tuple[int, int, int]
 ) -> int:
-    """What the vector unit's memory holds besides values: blocks that arrive from another unit, or a contraction's
-    operands where both are one unit."""
+    """What the vector unit's memory holds besides values: blocks that arrive from another unit."""
     total = 0
     for statement in analysis.contractions:
         rows, columns = _sides(analysis, statement, tiles)
-        if unit is target.vector:
-            total = max(total, block[2] * (rows + columns) * _operand_size(analysis, statement))
-        else:
-            slots = 3 if (unit.result, target.vector.left) in target.paths else 1
-            total += slots * min(rows, block[0]) * min(columns, block[1]) * max(4, statement.dtype.size)
+        slots = 3 if (unit.result, target.vector.left) in target.paths else 1
+        total += slots * min(rows, block[0]) * min(columns, block[1]) * max(4, statement.dtype.size)
     return total
 
 

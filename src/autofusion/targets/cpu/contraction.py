@@ -79,7 +79,7 @@ def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V
     if shape is None:
         return False
     few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= 4)
-    if few and shape.step(shape.right, shape.columns) != 1:
+    if few and shape.panels is None and shape.step(shape.right, shape.columns) != 1:
         return False  # dot products along the contiguous depth are better than gathered columns
     Gemm(e, memory, statement, shape, dict(values), target).emit()
     return True

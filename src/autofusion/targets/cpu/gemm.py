@@ -39,6 +39,7 @@ STREAMED = 4  # rows up to which they do
 FEW_ROWS = 12  # up to here the right operand is read too few times to be worth packing
 FEW_PANELS = 2  # up to here the left one is
 MANY = 1 << 12  # an open extent, for choices
+MEETING = 512  # bytes: rows so far apart, or a multiple, share the sets of a first-level cache
 LATENCY = 8  # multiply-adds that a core needs in flight
 
 
@@ -123,11 +124,21 @@ class Gemm:
         neighbours = roles.panels is not None or roles.step(roles.right, roles.columns) == 1
         converts = roles.right.dtype is not statement.dtype
         self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
-        self.packs_left = rows > self.height and columns > FEW_PANELS * self.width * self.lanes
+        self.packs_left = self._packs_left(rows, columns)
         self.deepest = DEPTH
         if rows <= STREAMED and neighbours:
             self.deepest = STEPS if roles.panels is None else MANY
         self.packer = Packer(e, self.lanes, statement.dtype)
+
+    def _packs_left(self, rows: int, columns: int) -> bool:
+        """Whether the left operand is read often, and where it lies its rows would meet in few sets of the cache, its
+        elements lie apart, or are of another type."""
+        left, size = self.roles.left, self.statement.dtype.size
+        if rows <= self.height or columns <= FEW_PANELS * self.width * self.lanes:
+            return False
+        apart = self.roles.step(left, self.roles.rows)
+        meets = not isinstance(apart, int) or apart * size % MEETING == 0
+        return meets or left.dtype is not self.statement.dtype or self.roles.step(left, self.roles.depth) != 1
 
     def emit(self) -> None:
         e = self.e
