@@ -13,6 +13,7 @@ import pytest
 from autofusion import api
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, IndexOutOfRange
+from autofusion.graph import evaluate
 from autofusion.graph.builder import GraphBuilder
 from autofusion.runtime import binding, pool
 
@@ -177,6 +178,76 @@ def test_threads_share_a_compiled_graph() -> None:
         thread.join()
     assert not wrong
     assert direct(one).calls == 1600
+
+
+# -- arguments that are written ----------------------------------------------------------------------------------------
+def stepping(size: int) -> api.Compiled:
+    """p, m <- p - 0.1 (0.9 m + g), 0.9 m + g"""
+    F = GraphBuilder("step")
+    p, g, m = (F.input(name, DType.FLOAT32, (size,)) for name in "pgm")
+    moment = F.add(F.mul(m, 0.9), g)
+    F.output(F.sub(p, F.mul(moment, 0.1)), writes="p")
+    F.output(moment, writes="m")
+    return api.compile_graph(F.build())
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000, 100_003])
+def test_arguments_are_written_where_they_are(size: int) -> None:
+    compiled = stepping(size)
+    assert all(write.in_place for write in compiled.executable.plan.writes)
+    p, g, m = (np.arange(size, dtype=np.float32) + n for n in range(3))
+    wanted_m = m * np.float32(0.9) + g
+    wanted_p = p - wanted_m * np.float32(0.1)
+    results = compiled(p, g, m)
+    assert results[0] is p and results[1] is m and direct(compiled).calls == 1
+    assert (p == wanted_p).all() and (m == wanted_m).all() and (g == np.arange(size) + 1).all()
+
+
+def test_arguments_that_share_memory_are_written_last() -> None:
+    compiled = stepping(64)
+    base = np.arange(100, dtype=np.float32)
+    p, m, g = base[:64], base[8:72], np.ones(64, np.float32)
+    moment = base[8:72] * np.float32(0.9) + g
+    stepped = base[:64] - moment * np.float32(0.1)
+    compiled(p, g, m)
+    assert direct(compiled).calls == 0
+    assert (base[:8] == stepped[:8]).all() and (base[8:72] == moment).all()
+    fixed = np.ones(64, np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        compiled(fixed, g, m)
+
+
+def whole_rows(F: GraphBuilder, x: Any) -> None:
+    F.output(F.softmax(x, axis=-1), writes="x")
+
+
+def crossing(F: GraphBuilder, x: Any) -> None:
+    F.output(F.add(x, F.transpose(x, axes=(1, 0))), writes="x")
+
+
+def read_again(F: GraphBuilder, x: Any) -> None:
+    F.output(F.mul(x, 2.0), writes="x")
+    F.output(F.sum(F.exp(x), axes=(0,)))
+    F.output(F.matmul(x, x))
+
+
+@pytest.mark.parametrize(("write", "in_place"), [(whole_rows, True), (crossing, False), (read_again, None)])
+@pytest.mark.parametrize("size", [5, 70, 300])
+@pytest.mark.parametrize("fuse", [True, False])
+def test_old_values_are_read_before_they_go(write: Any, in_place: bool | None, size: int, fuse: bool) -> None:
+    F = GraphBuilder("writes")
+    write(F, F.input("x", DType.FLOAT32, (size, size)))
+    graph = F.build()
+    compiled = api.compile_graph(graph, fuse=fuse)
+    if in_place is not None and fuse:
+        assert compiled.executable.plan.writes[0].in_place is in_place
+    x = np.random.default_rng(1).standard_normal((size, size)).astype(np.float32)
+    wanted = evaluate.run(graph, [x])
+    found = compiled.run([x])
+    for one, other in zip(found, wanted, strict=True):
+        assert np.allclose(one, other, rtol=1e-4, atol=1e-3)
+    assert np.allclose(x, wanted[0], rtol=1e-4, atol=1e-3)
 
 
 # -- tensors of other libraries ----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from autofusion.graph.ir import Graph
 from autofusion.jit import cache as caching
 from autofusion.jit import dump as dumping
 from autofusion.kernel import lower, schedule
-from autofusion.kernel.ir import STATEMENTS, Contract, Kernel, Param, Statement
+from autofusion.kernel.ir import STATEMENTS, Access, Contract, Gather, Kernel, Param, Statement, operands_of
 from autofusion.kernel.lower import Lowered
 from autofusion.kernel.schedule import Schedule
 from autofusion.ops import Kind
@@ -332,11 +332,27 @@ def plan_of(
             )
             for b in code.program.workspace
         )
+        last = frozenset(o.name for o in graph.outputs if o.writes and _stored_last(code.lowered, o.name, o.writes))
         call = KernelCall(
-            group, compiled.name, code.lowered.arguments, tuple(written), chunks, scratch, checks, partials
+            group, compiled.name, code.lowered.arguments, tuple(written), chunks, scratch, checks, partials, last
         )
         calls.append(call)
     return packing.build(graph, calls, options)
+
+
+def _stored_last(lowered: Lowered, result: str, argument: str) -> bool:
+    """Whether a kernel reads an argument only at the positions that it stores a result at, and not after that."""
+    params = {lowered.names[p.name]: p.name for p in lowered.kernel.params}
+    statements = lowered.kernel.statements
+    stores = {n: s.target.index for n, s in enumerate(statements) if s.target.name == params.get(result)}
+    reads = [
+        (n, operand.index)
+        for n, statement in enumerate(statements)
+        for operand in operands_of(statement)
+        if isinstance(operand, Access) and operand.name == params.get(argument)
+    ]
+    gathered = any(isinstance(s, Gather) and s.source.name == params.get(argument) for s in statements)
+    return not gathered and len(stores) == 1 and all(n <= m and at == stores[m] for n, at in reads for m in stores)
 
 
 def load(compilation: Compilation) -> Executable:

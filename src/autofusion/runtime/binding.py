@@ -80,12 +80,15 @@ def bind(
     owner: Any,
 ) -> Any:
     """A callable for arguments of just the compiled shapes; None where the plan is more than one launch of known
-    sizes that writes only its results.
+    sizes, or copies something when that is over.
 
-    It returns a result, or a tuple of several; None where an argument is not just as compiled, and then nothing ran.
+    It returns a result, or a tuple of several; None where an argument is not just as compiled, or one that is written
+    shares memory with another, and then nothing ran.
     """
     native = pool.native()
-    simple = len(plan.segments) == 1 and isinstance(plan.segments[0], Launch) and not plan.symbols and not plan.writes
+    simple = len(plan.segments) == 1 and isinstance(plan.segments[0], Launch) and not plan.symbols
+    backwards = any(isinstance(step, int) and step < 0 for value in graph.inputs for step in value.strides or ())
+    simple = simple and all(write.in_place and not backwards for write in plan.writes)
     if native is None or native_plan is None or not simple or len(slots) > 4096:
         return None
     storages = plan.storages
@@ -104,6 +107,8 @@ def bind(
     outputs = tuple(_tensor(values[name], slots[name]) for name in results)
     within = [(slots[s.name], s.offset) for s in storages.values() if s.place is Place.WORKSPACE]
     workspace = tuple(_number(each) for pair in within for each in pair)
+    positions = {value.name: number for number, value in enumerate(graph.inputs)}
+    written = {write.storage: positions[write.argument] for write in plan.writes}
     fail = functools.partial(_fail, plan.checks)
     return native.create_call(
         native_plan,
@@ -112,6 +117,7 @@ def bind(
         workers,
         tuple(inputs),
         outputs,
+        tuple(written.get(name, -1) for name in results),
         tuple(values[name].shape for name in results),
         tuple(values[name].dtype.numpy for name in results),
         workspace,

@@ -36,6 +36,8 @@ typedef struct {
     int64_t *chunks;
     size_t pointer_count, workers, workspace_bytes, workspace_count, input_count, output_count;
     size_t *workspace; /* pairs: slot, offset */
+    int64_t *places;   /* of each result: the argument that it is written to, or -1 */
+    bool *written;     /* of each argument */
     Tensor *inputs, *outputs;
     PyObject *make;    /* ndarray(shape, dtype, buffer) */
     PyObject *empty;   /* empty(shape, dtype) */
@@ -74,9 +76,9 @@ static bool shape_fits(const Tensor *want, const int64_t *shape)
 }
 
 /* The address of a buffer that is just what the plan was compiled for; `view` is then open. */
-static bool read_buffer(const Tensor *want, PyObject *object, Py_buffer *view, uint64_t *pointer)
+static bool read_buffer(const Tensor *want, PyObject *object, bool writable, Py_buffer *view, uint64_t *pointer)
 {
-    if (PyObject_GetBuffer(object, view, PyBUF_RECORDS_RO) != 0) {
+    if (PyObject_GetBuffer(object, view, writable ? PyBUF_RECORDS : PyBUF_RECORDS_RO) != 0) {
         PyErr_Clear();
         return false;
     }
@@ -143,6 +145,15 @@ static PyObject *new_array(const Call *call, size_t number, uint64_t *pointer)
     PyObject *array = PyObject_Vectorcall(call->make, arguments + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     Py_DECREF(block);
     return array;
+}
+
+/* From the first byte of a tensor to behind its last. */
+static size_t span_of(const Tensor *tensor)
+{
+    int64_t last = 0;
+    for (int d = 0; d < tensor->rank; d++)
+        last += (tensor->shape[d] - 1) * tensor->strides[d];
+    return is_empty(tensor) ? 0 : (size_t)(last + 1) * (size_t)tensor->itemsize;
 }
 
 typedef struct {
@@ -233,11 +244,33 @@ static PyObject *finish(const Call *call, PyObject **results)
     return tuple;
 }
 
+/* Whether an argument that is written shares memory with another; strides are positive or the whole does not fit. */
+static bool meet(const Call *call, const uint64_t *pointers)
+{
+    for (size_t w = 0; w < call->input_count; w++) {
+        if (!call->written[w])
+            continue;
+        uint64_t first = pointers[call->inputs[w].slot], last = first + bytes_of(&call->inputs[w]);
+        for (size_t i = 0; i < call->input_count; i++) {
+            uint64_t start = pointers[call->inputs[i].slot];
+            if (i != w && start < last && first < start + span_of(&call->inputs[i]))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Makes the results and the workspace and runs. `results` are filled in order; false with an exception set. */
-static bool run(Call *call, uint64_t *pointers, const DLPackExchangeAPI *api, PyObject **results)
+static bool run(Call *call, PyObject *const *args, uint64_t *pointers, const DLPackExchangeAPI *api,
+                PyObject **results)
 {
     for (size_t i = 0; i < call->output_count; i++) {
         uint64_t *pointer = &pointers[call->outputs[i].slot];
+        if (call->places[i] >= 0) {
+            *pointer = pointers[call->inputs[call->places[i]].slot];
+            results[i] = Py_NewRef(args[call->places[i]]);
+            continue;
+        }
         results[i] = api ? new_tensor(call, i, api, pointer) : new_array(call, i, pointer);
         if (results[i] == NULL)
             return false;
@@ -282,11 +315,12 @@ static PyObject *call_vectorcall(PyObject *self, PyObject *const *args, size_t n
         if (api != NULL) {
             fits = Py_TYPE(args[i]) == Py_TYPE(args[0]) && read_tensor(want, api, args[i], &pointers[want->slot]);
         } else {
-            fits = read_buffer(want, args[i], &views[i], &pointers[want->slot]);
+            fits = read_buffer(want, args[i], call->written[i], &views[i], &pointers[want->slot]);
             open += fits;
         }
     }
-    bool ran = fits && run(call, pointers, api, results);
+    fits = fits && !meet(call, pointers);
+    bool ran = fits && run(call, args, pointers, api, results);
     while (open > 0)
         PyBuffer_Release(&views[--open]);
     if (ran)
@@ -307,6 +341,8 @@ static void call_dealloc(PyObject *self)
     PyMem_Free(call->pointers);
     PyMem_Free(call->chunks);
     PyMem_Free(call->workspace);
+    PyMem_Free(call->places);
+    PyMem_Free(call->written);
     PyMem_Free(call->inputs);
     PyMem_Free(call->outputs);
     Py_XDECREF(call->plan);
@@ -383,19 +419,19 @@ static Tensor *read_tensors(PyObject *tuple, size_t slots, size_t *count)
 }
 
 PyDoc_STRVAR(create_call_doc,
-             "create_call(plan, pointers, chunks, workers, inputs, outputs, shapes, dtypes, workspace, workspace_bytes,\n"
-             "            make, empty, fail, owner, /)\n--\n\n"
+             "create_call(plan, pointers, chunks, workers, inputs, outputs, places, shapes, dtypes, workspace,\n"
+             "            workspace_bytes, make, empty, fail, owner, /)\n--\n\n"
              "A callable for arguments of known shapes. It returns the result, or a tuple of several; None where the\n"
              "arguments are not just what `inputs` says, and nothing ran. Its `calls` counts what ran.\n"
              "Raises TypeError or ValueError.");
 
 static PyObject *create_call(PyObject *module, PyObject *args)
 {
-    PyObject *plan, *pointers, *chunks, *inputs, *outputs, *shapes, *dtypes, *workspace, *make, *empty, *fail, *owner;
+    PyObject *plan, *pointers, *chunks, *inputs, *outputs, *places, *shapes, *dtypes, *workspace, *make, *empty, *fail, *owner;
     Py_ssize_t workers, workspace_bytes;
-    if (!PyArg_ParseTuple(args, "OO!O!nO!O!O!O!O!nOOOO", &plan, &PyTuple_Type, &pointers, &PyTuple_Type, &chunks,
-                          &workers, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &shapes,
-                          &PyTuple_Type, &dtypes, &PyTuple_Type, &workspace, &workspace_bytes, &make, &empty, &fail,
+    if (!PyArg_ParseTuple(args, "OO!O!nO!O!O!O!O!O!nOOOO", &plan, &PyTuple_Type, &pointers, &PyTuple_Type, &chunks,
+                          &workers, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &places,
+                          &PyTuple_Type, &shapes, &PyTuple_Type, &dtypes, &PyTuple_Type, &workspace, &workspace_bytes, &make, &empty, &fail,
                           &owner))
         return NULL;
     if (!af_is_plan(module, plan))
@@ -409,17 +445,24 @@ static PyObject *create_call(PyObject *module, PyObject *args)
     call->vectorcall = call_vectorcall;
     call->workers = workers > 0 ? (size_t)workers : 1;
     call->workspace_bytes = (size_t)workspace_bytes;
-    size_t chunk_count = 0, pairs = 0, needed = 0, needed_chunks = 0;
+    size_t chunk_count = 0, pairs = 0, placed = 0, needed = 0, needed_chunks = 0;
     af_plan_needs(plan, &needed, &needed_chunks);
     bool fine = (call->pointers = read_integers(pointers, &call->pointer_count, false)) != NULL &&
                 (call->chunks = read_integers(chunks, &chunk_count, true)) != NULL &&
                 (call->workspace = read_integers(workspace, &pairs, false)) != NULL &&
                 (call->inputs = read_tensors(inputs, call->pointer_count, &call->input_count)) != NULL &&
-                (call->outputs = read_tensors(outputs, call->pointer_count, &call->output_count)) != NULL;
+                (call->outputs = read_tensors(outputs, call->pointer_count, &call->output_count)) != NULL &&
+                (call->places = read_integers(places, &placed, true)) != NULL &&
+                (call->written = PyMem_Calloc(call->input_count + 1, sizeof(bool))) != NULL;
     call->workspace_count = pairs / 2;
     for (size_t i = 0; fine && i < call->workspace_count; i++)
         fine = call->workspace[2 * i] < call->pointer_count && call->workspace[2 * i + 1] <= call->workspace_bytes;
-    fine = fine && call->pointer_count >= needed && chunk_count >= needed_chunks && call->output_count > 0 &&
+    for (size_t i = 0; fine && i < placed; i++) {
+        fine = call->places[i] < (int64_t)call->input_count;
+        if (fine && call->places[i] >= 0)
+            call->written[call->places[i]] = true;
+    }
+    fine = fine && placed == call->output_count && call->pointer_count >= needed && chunk_count >= needed_chunks && call->output_count > 0 &&
            (size_t)PyTuple_GET_SIZE(shapes) == call->output_count &&
            (size_t)PyTuple_GET_SIZE(dtypes) == call->output_count;
     if (!fine) {

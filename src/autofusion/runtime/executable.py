@@ -116,10 +116,11 @@ class Executable:
 
     # -- one call ----------------------------------------------------------------------------------------------------
     def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
-        """Run on arrays in the order of the graph's inputs; new arrays in the order of its outputs.
+        """Run on arrays in the order of the graph's inputs; arrays in the order of its outputs, new ones, or those
+        arguments that the graph writes and that could be written where they are.
 
         Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index; arguments
-        are then as they were: those that the graph writes are written last, in the caller's own memory.
+        are then as they were: what may fail writes them last.
         """
         given = {value.name: array for value, array in zip(self.inputs, arrays, strict=True)}
         for write in self.plan.writes:
@@ -130,15 +131,20 @@ class Executable:
         values: dict[str, Array] = {v.name: a for v, a in zip(self.inputs, arrays, strict=True)}
         values |= self._constants
         workspace = self._workspace(int(evaluate(self.plan.workspace, sizes)))
+        placed = {
+            w.storage: given[w.argument] for w in self.plan.writes if w.in_place and _alone(w.argument, given, values)
+        }
         for storage in self._made:
-            values[storage.name] = self._storage(storage, sizes, workspace)
+            known = placed.get(storage.name)
+            values[storage.name] = known if known is not None else self._storage(storage, sizes, workspace)
         try:
             self._run(values, sizes, workers or self.workers, workspace)
         finally:
             with self._lock:
                 self._spare.append(workspace)
         for write in self.plan.writes:
-            np.copyto(given[write.argument], values[write.storage])
+            if write.storage not in placed:
+                np.copyto(given[write.argument], values[write.storage])
         with self._lock:
             self._slow.calls += 1
         return [values[output.name] for output in self.graph.outputs]
@@ -215,3 +221,10 @@ class Executable:
         start = Executable._start(workspace) + int(evaluate(storage.offset, sizes))
         count = math.prod(shape) * storage.dtype.size
         return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)
+
+
+def _alone(argument: str, given: Mapping[str, Array], values: Mapping[str, Array]) -> bool:
+    """Whether an argument is read where it lies and shares no memory with another."""
+    array = given[argument]
+    others = (other for name, other in given.items() if name != argument)
+    return values[argument] is array and not any(np.may_share_memory(array, other) for other in others)

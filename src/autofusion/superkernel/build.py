@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup
 from autofusion.dims import Dim
-from autofusion.graph.ir import Graph, Node
+from autofusion.graph.ir import Graph, Node, Output
 from autofusion.kinds import Kind
 from autofusion.placement import Span, first_fit
 from autofusion.superkernel.options import SuperKernelOptions
@@ -30,7 +30,8 @@ ALIGN = 4096  # workspace storages start on pages: no two of them share one
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What a group needs to be called: per step chunks and the values it touches; `written` are its results."""
+    """What a group needs to be called: per step chunks and the values it touches; `written` are its results, `last` of
+    them those that are stored after every read of an argument that they are written to."""
 
     group: FusionGroup
     kernel: str
@@ -40,6 +41,7 @@ class KernelCall:
     scratch: Dim
     checks: tuple[str, ...]
     workspace: tuple[Storage, ...] = ()
+    last: frozenset[str] = frozenset()
 
 
 def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup], options: SuperKernelOptions | None = None) -> Plan:
@@ -63,10 +65,30 @@ def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup], options: Sup
     partials = {s.name: s for g in groups if isinstance(g, KernelCall) for s in g.workspace}
     reuse = (options or SuperKernelOptions()).workspace_reuse
     storages, workspace = _storages(graph, lines, partials, reuse)
-    writes = [WriteBack(o.writes, o.name) for o in graph.outputs if o.writes is not None]
+    calls = [g for g in groups if isinstance(g, KernelCall)]
+    alone = len(lines) == 1 and not checks  # nothing may fail once an argument has changed
+    writes = [
+        WriteBack(o.writes, o.name, alone and _in_place(graph, o, lines, calls))
+        for o in graph.outputs
+        if o.writes is not None
+    ]
     plan = Plan(graph.name, workspace, graph.symbols, (*storages, *checks, *lines, *writes))
     verify(plan)
     return plan
+
+
+def _in_place(graph: Graph, output: Output, lines: Sequence[Launch | HostCall], calls: Sequence[KernelCall]) -> bool:
+    """Whether an output can be stored right where it is to be written in the end."""
+    (launch,) = lines
+    argument = next(v for v in graph.inputs if v.name == output.writes)
+    named = [o for o in graph.outputs if output.writes in (o.writes, o.name) or o.name == output.name]
+    writer = next((c for c in calls if output.name in c.written), None)
+    if writer is None or len(named) > 1 or argument.strides is not None or not isinstance(launch, Launch):
+        return False
+    phases = [[call.arguments for call in phase.body] for phase in launch.body]
+    (made,) = [n for n, phase in enumerate(phases) if any(output.name in a for a in phase)][:1]
+    readers = [n for n, phase in enumerate(phases) for a in phase if argument.name in a and output.name not in a]
+    return len(writer.chunks) == 1 and output.name in writer.last and all(n < made for n in readers)
 
 
 def _stored(graph: Graph, node: Node) -> tuple[str, ...]:

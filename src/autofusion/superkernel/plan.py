@@ -97,13 +97,16 @@ class Check:
     operator: str
 
 
-@ir("write {argument} <- {storage}")
+@ir("write {argument} <- {storage}[[ in_place={in_place}]]")
 @dataclass(frozen=True)
 class WriteBack:
-    """After everything, an argument's memory takes a new value (a mutation in the source)."""
+    """After everything, an argument's memory takes a new value (a mutation in the source). `in_place`: whether the
+    argument's memory may be the storage, so that there is nothing to copy: its old value is read before, or at the same
+    positions by the kernel that writes it."""
 
     argument: str
     storage: str
+    in_place: bool = False
 
 
 @ir("plan {name} workspace={workspace} symbols={symbols}:")
