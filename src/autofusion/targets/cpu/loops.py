@@ -83,8 +83,18 @@ class Point:
 class Nest:
     """The loop nest of one cluster."""
 
-    def __init__(self, e: Emitter, memory: Memory, cluster: Cluster, values: Mapping[str, V], lane_bytes: int) -> None:
+    def __init__(
+        self,
+        e: Emitter,
+        memory: Memory,
+        cluster: Cluster,
+        values: Mapping[str, V],
+        lane_bytes: int,
+        ahead: Callable[[Ref], int | None] | None = None,
+    ) -> None:
+        """`ahead`: how many elements on the next tile will read; vectors that are loaded then ask for those, too."""
         self.e = e
+        self.ahead = ahead
         self.memory = memory
         self.cluster = cluster
         self.values = dict(values)
@@ -429,6 +439,9 @@ class Nest:
         step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
         if lanes == 1 or step == 1:
             pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])
+            on = self.ahead(ref) if self.ahead is not None and lanes > 1 and point.mask is None else None
+            if on is not None:
+                e.prefetch(e.gep(pointer, e.i64(on), MEMORY[ref.dtype]))
             return load_contiguous(e, pointer, ref.dtype, lanes, point.mask)
         if step == 0:
             pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])

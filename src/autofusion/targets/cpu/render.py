@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autofusion import dims
-from autofusion.dims import Dim
+from autofusion.dims import Dim, coefficient_of, substitute
 from autofusion.dtypes import DType
 from autofusion.kernel.ir import (
     STATEMENTS,
@@ -43,6 +43,8 @@ from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks, statemen
 
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
 ALIGN = 64
+FAR = 1 << 20  # bytes of a tensor that no cache near a core is expected to hold
+TILE = "t"  # the loop over tiles
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class _Function:
         self.aliases = Aliases()
         self.outputs = {p.name for p in program.params if p.role is Role.OUT}
         self.extra: dict[str, DType] = {}
+        self.lets: dict[str, Dim] = {}
         self.count = 0
 
     def emit(self, name: str) -> Dim:
@@ -236,9 +239,11 @@ class _Function:
         for item in planned:
             if isinstance(item, Let):
                 values = values | {item.name: emit_dim(e, item.value, values)}
+                self.lets[item.name] = item.value
             elif isinstance(item, _Segment):
+                busiest = max(item.clusters, key=lambda each: len(each.statements))
                 for each in item.clusters:
-                    self._cluster(each, values)
+                    self._cluster(each, values, fetches=each is busiest and len(item.clusters) > 1)
             elif isinstance(item[0], Guard):
                 guard, body = item
                 with e.when(e.cmp("icmp sle", emit_dim(e, guard.smaller, values), emit_dim(e, guard.larger, values))):
@@ -249,7 +254,8 @@ class _Function:
                 with e.loop(begin, end, e.i64(loop.step)) as index:
                     self._run(body, values | {loop.var: index})
 
-    def _cluster(self, each: Cluster, values: Mapping[str, V]) -> None:
+    def _cluster(self, each: Cluster, values: Mapping[str, V], fetches: bool = False) -> None:
+        """One cluster; `fetches`: it asks for what the next tile will read, while it computes."""
         first = each.statements[0]
         self.e.comment(
             "; ".join(_headline(s) for s in each.statements[:4]) + (" …" if len(each.statements) > 4 else "")
@@ -259,7 +265,18 @@ class _Function:
         elif isinstance(first, Contract):
             self._contract(first, values)
         else:
-            Nest(self.e, self, each, values, self.target.lane_bytes).emit()
+            Nest(self.e, self, each, values, self.target.lane_bytes, self.ahead if fetches else None).emit()
+
+    def ahead(self, ref: Ref) -> int | None:
+        """How many elements on the next tile reads where this one reads a large parameter; None where that is not
+        known."""
+        inputs = {self.bases[p.name].ref: p for p in self.program.params if p.role is not Role.OUT}
+        param = inputs.get(ref.base.ref)
+        size = dims.multiply(dims.product(param.shape), param.dtype.size) if param is not None else 0
+        if not isinstance(size, int) or size < FAR:
+            return None
+        step = coefficient_of(substitute(ref.offset, self.lets), TILE)
+        return step if isinstance(step, int) and step > 0 else None
 
     def _contract(self, statement: Contract, values: Mapping[str, V]) -> None:
         if contraction.emit(self.e, self, statement, values, self.target):
