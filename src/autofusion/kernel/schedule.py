@@ -362,7 +362,7 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     rows, columns = (str(i) for i in main.target.index[-2:])  # "0" where there is one element: no axis's name
     most = {rows: 128, columns: 256} if divided else {rows: 512, columns: 512}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
-    enough = min(2 * target.cores, int(_total_work(analysis) // 2e6))
+    enough = min(target.cores * (2 if divided else 1), int(_total_work(analysis) // 2e6))
     for name, least in ((rows, 32), (columns, 128), (rows, 16), (columns, 64)):
         while name in tiles and tiles[name] >= 2 * least and _tiles(analysis, tiles) < enough:
             tiles[name] //= 2

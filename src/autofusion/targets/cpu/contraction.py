@@ -20,35 +20,32 @@ if TYPE_CHECKING:
     from autofusion.targets.cpu.loops import Memory
 
 
-def _classify(memory: Memory, statement: Contract) -> Roles | None:
-    """Roles of the axes; None where an access is not linear, the right operand's panels apart, or the result has no
-    contiguous axis."""
+def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | None:
+    """Roles of the axes; None where the result has no contiguous axis, or an access is not linear, but for an axis that
+    an operand has in panels: the right one's columns, the left one's depth."""
     refs = [memory.ref(a) for a in (statement.left, statement.right, statement.target)]
     axes = [a for a in statement.axes if a.extent != 1]
     steps = {a.name: [coefficient_of(r.offset, a.name) for r in refs] for a in (*axes, *statement.reduced)}
-    apart = [(a, n) for a in (*axes, *statement.reduced) for n in range(3) if steps[a.name][n] is None]
-    panel = None
-    if len(apart) == 1 and apart[0][1] == 1 and coefficient_of(refs[2].offset, apart[0][0].name) == 1:
-        panel = panels_of(refs[1].offset, apart[0][0].name)
-    if apart and panel is None:
-        return None
-    if panel is not None:
-        steps[apart[0][0].name][1] = 1
+    cuts: dict[tuple[str, int], Panels] = {}
+    for name, number in [(name, n) for name, found in steps.items() for n in range(3) if found[n] is None]:
+        panels = panels_of(refs[number].offset, name)
+        if panels is None:
+            return None
+        cuts[name, number] = panels
+        steps[name][number] = 1
     contiguous = next((a for a in axes if steps[a.name][2] == 1 and 0 in (steps[a.name][0], steps[a.name][1])), None)
     if contiguous is None or steps[contiguous.name][:2] == [0, 0]:
         return None
-    left, right, target = refs
-    side = 0
-    if steps[contiguous.name][1] == 0:
-        left, right, side = right, left, 1
+    side = 1 if steps[contiguous.name][1] == 0 else 0  # of the left operand
     rows = [a for a in axes if a is not contiguous and steps[a.name][1 - side] == 0 and steps[a.name][side] != 0]
     row = max(rows, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30, default=None)
     others = tuple(a for a in axes if a is not contiguous and a is not row)
     depth = max(statement.reduced, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30)
     taps = tuple(a for a in statement.reduced if a is not depth)
-    if panel is not None and (contiguous is not apart[0][0] or side == 1):
+    columns, cut = cuts.pop((contiguous.name, 1 - side), None), cuts.pop((depth.name, side), None)
+    if cuts or (cut is not None and cut.width % (target.lane_bytes // statement.dtype.size)):
         return None
-    return Roles(row, contiguous, depth, taps, others, left, right, target, panel)
+    return Roles(row, contiguous, depth, taps, others, refs[side], refs[1 - side], refs[2], columns, cut is not None)
 
 
 def panels_of(offset: Dim, axis: str) -> Panels | None:
@@ -75,7 +72,7 @@ def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V
         return True  # no element to write
     if statement.library and _call_library(e, memory, statement, values):
         return True
-    shape = _classify(memory, statement)
+    shape = _classify(memory, statement, target)
     if shape is None:
         return False
     few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= 4)

@@ -54,7 +54,8 @@ class Panels:
 @dataclass(frozen=True)
 class Roles:
     """The axes of a contraction by their role; `target` is contiguous along the columns. `panels`: how the right
-    operand's columns lie where its constants were put in panels."""
+    operand's columns lie where its constants were put in panels; `cut`: the left operand's depth lies in panels of
+    whole vectors."""
 
     rows: Axis | None
     columns: Axis
@@ -65,6 +66,7 @@ class Roles:
     right: Ref
     target: Ref
     panels: Panels | None = None
+    cut: bool = False
 
     def step(self, ref: Ref, axis: Axis | None) -> Dim:
         """The step of an operand along an axis, in elements."""
@@ -72,6 +74,8 @@ class Roles:
             return 0
         if self.panels is not None and ref is self.right and axis is self.columns:
             return self.panels.step
+        if self.cut and ref is self.left and axis is self.depth:
+            return 1
         step = coefficient_of(ref.offset, axis.name)
         assert step is not None
         return step
@@ -134,6 +138,8 @@ class Gemm:
         """Whether the left operand is read often, and where it lies its rows would meet in few sets of the cache, its
         elements lie apart, or are of another type."""
         left, size = self.roles.left, self.statement.dtype.size
+        if self.roles.cut:
+            return True
         if rows <= self.height or columns <= FEW_PANELS * self.width * self.lanes:
             return False
         apart = self.roles.step(left, self.roles.rows)
@@ -208,6 +214,14 @@ class Gemm:
         at = self.values | {depth.name: begin} | ({axis.name: first} if axis is not None else {})
         start = e.gep(ref.base, emit_dim(e, ref.offset, at), MEMORY[ref.dtype])
         along, across = (emit_dim(e, self.roles.step(ref, a), self.values) for a in (depth, axis))
+        if self.roles.cut and ref is self.roles.left:
+
+            def address(down: V, right: V) -> V:
+                moved = {depth.name: e.add(begin, down)}
+                moved |= {axis.name: e.add(first, right)} if axis is not None else {}
+                return e.gep(ref.base, emit_dim(e, ref.offset, self.values | moved), MEMORY[ref.dtype])
+
+            return Block(start, along, across, ref.dtype, self.statement.dtype, address=address)
         width = self.roles.panels.width if ref is self.roles.right and self.roles.panels is not None else 0
         return Block(start, along, across, ref.dtype, self.statement.dtype, width)
 

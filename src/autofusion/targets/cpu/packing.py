@@ -23,7 +23,8 @@ PAD = 16  # elements behind a packed line, so that lines do not meet in one set 
 @dataclass(frozen=True)
 class Block:
     """Part of an operand: its first element, and the steps along the depth and across it, in elements. `panel`: where
-    it is not 0, columns lie in panels of so many neighbours, `across` apart, and blocks begin with a panel."""
+    it is not 0, columns lie in panels of so many neighbours, `across` apart, and blocks begin with a panel. `address`:
+    of an element by its depth and what is across, where vectors along the depth are all that is contiguous."""
 
     start: V
     along: V
@@ -31,9 +32,12 @@ class Block:
     dtype: DType
     computed: DType
     panel: int = 0
+    address: Callable[[V, V], V] | None = None
 
     def at(self, e: Emitter, depth: V, across: V) -> V:
         """The address of an element."""
+        if self.address is not None:
+            return self.address(depth, across)
         offset = e.mul(depth, self.along)
         if self.panel:
             whole = multiple(e, across, self.panel)
@@ -94,19 +98,34 @@ class Packer:
                 else block.at(e, e.i64(0), e.add(line, e.i64(AHEAD)))
             )
             goal = e.gep(area, e.mul(line, stride), self.scalar)
-            self._along(block, pointer, ahead, block.across if down else block.along, goal, length)
+            if block.address is not None:
+
+                def load(at: V, mask: V | None, line: V = line) -> V:
+                    return block.vector(e, block.at(e, at, line), one, self.lanes, mask)
+
+                self._line(goal, length, load)
+            else:
+                self._along(block, pointer, ahead, block.across if down else block.along, goal, length)
         steps = (stride, one) if down else (one, stride)
         return Block(area, *steps, block.computed, block.computed)
 
     def _along(self, block: Block, pointer: V, ahead: V, stride: V, goal: V, length: V) -> None:
+        """One line whose elements are `stride` apart."""
+        e = self.e
+
+        def load(at: V, mask: V | None) -> V:
+            offset = e.mul(at, stride)
+            e.prefetch(e.gep(ahead, offset, MEMORY[block.dtype]))
+            return block.vector(e, e.gep(pointer, offset, MEMORY[block.dtype]), stride, self.lanes, mask)
+
+        self._line(goal, length, load)
+
+    def _line(self, goal: V, length: V, load: Callable[[V, V | None], V]) -> None:
         """One line, vector by vector; the last may write beyond it."""
         e = self.e
 
         def copy(at: V, mask: V | None) -> None:
-            source = e.gep(pointer, e.mul(at, stride), MEMORY[block.dtype])
-            e.prefetch(e.gep(ahead, e.mul(at, stride), MEMORY[block.dtype]))
-            value = block.vector(e, source, stride, self.lanes, mask)
-            e.store(value, e.gep(goal, at, self.scalar), block.computed.size)
+            e.store(load(at, mask), e.gep(goal, at, self.scalar), self.align // self.lanes)
 
         whole = multiple(e, length, self.lanes)
         if whole.ref != "0":
