@@ -250,6 +250,43 @@ def test_old_values_are_read_before_they_go(write: Any, in_place: bool | None, s
     assert np.allclose(x, wanted[0], rtol=1e-4, atol=1e-3)
 
 
+def test_results_go_where_they_are_wanted() -> None:
+    compiled = summing()
+    total, scaled = np.empty((3, 4), np.float32), np.empty((4, 3), np.float32).T
+    results = compiled(A, B, out=(total, scaled))
+    assert results[0] is total and results[1] is scaled
+    assert (total == A + B).all() and (scaled == A * B).all()
+    own = A.copy()
+    assert compiled(own, B, out=(own, None))[0] is own  # shares memory with an argument: copied at the end
+    assert (own == A + B).all()
+    single = api.compile_graph(matmul_graph())
+    x, out = np.eye(4, dtype=np.float32), np.empty((4, 4), np.float32)
+    assert single(x, out=out) is out and (out == x).all()
+
+
+def matmul_graph() -> Any:
+    F = GraphBuilder("square")
+    x = F.input("x", DType.FLOAT32, (4, 4))
+    F.output(F.matmul(x, x))
+    return F.build()
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ((np.empty((3, 4), np.float32),), "1 arrays given, expected 2"),
+        ((np.empty((4, 3), np.float32), None), "expected an array"),
+        ((np.empty((3, 4)), None), "expected an array"),
+        (([1.0], None), "found list"),
+        ((np.broadcast_to(np.float32(0), (3, 4)), None), "read-only"),
+        ((SHARED := np.empty((3, 4), np.float32), SHARED), "one memory"),
+    ],
+)
+def test_wrong_places_are_one_clear_error(out: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        summing()(A, B, out=out)
+
+
 # -- tensors of other libraries ----------------------------------------------------------------------------------------
 def test_tensors_in_tensors_out() -> None:
     torch = pytest.importorskip("torch")

@@ -66,21 +66,31 @@ class Compiled:
     def __post_init__(self) -> None:
         self._direct = self.executable.direct
 
-    def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
-        """Run. `threads`: workers of this call. Raises ArgumentError, IndexOutOfRange."""
-        if self._direct is not None and threads is None:
+    def __call__(self, *arguments: Any, threads: int | None = None, out: Any = None) -> Any:
+        """Run. `threads`: workers of this call. `out`: an array for the result, or a sequence of as many as there are
+        results, None for a new one; what it holds is not specified after an error. Raises ArgumentError,
+        IndexOutOfRange."""
+        if self._direct is not None and threads is None and out is None:
             result = self._direct(*arguments)
             if result is not None:
                 return result
-        outputs = [binding.like(arguments[0], each) if arguments else each for each in self.run(arguments, threads)]
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        places = [out] if isinstance(out, np.ndarray) else out
+        outputs = self.run(arguments, threads, places)
+        given = [None] * len(outputs) if places is None else places
+        listed = [
+            each if place is not None or not arguments else binding.like(arguments[0], each)
+            for each, place in zip(outputs, given, strict=True)
+        ]
+        return listed[0] if len(listed) == 1 else tuple(listed)
 
-    def run(self, arguments: Sequence[Any], threads: int | None = None) -> list[Array]:
+    def run(
+        self, arguments: Sequence[Any], threads: int | None = None, out: Sequence[Array | None] | None = None
+    ) -> list[Array]:
         """All outputs as a list."""
         if len(arguments) != len(self.graph.inputs):
             names = ", ".join(v.name for v in self.graph.inputs)
             raise ArgumentError(f"{len(arguments)} arguments given, expected {len(self.graph.inputs)}: {names}")
-        return self.executable([as_array(a) for a in arguments], threads)
+        return self.executable([as_array(a) for a in arguments], threads, out)
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -28,7 +28,8 @@ class Function:
     traced: tracer.Traced
 
     def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
-        return self.traced.rebuild(self.compiled.run(arguments, threads))
+        result = self.compiled(*arguments, threads=threads)
+        return self.traced.rebuild(result if len(self.graph.outputs) > 1 else (result,))
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -115,9 +115,11 @@ class Executable:
         return Bound(pool.Plan(tuple(phases)), np.array(chunks, np.int64))
 
     # -- one call ----------------------------------------------------------------------------------------------------
-    def __call__(self, arrays: Sequence[Array], workers: int | None = None) -> list[Array]:
+    def __call__(
+        self, arrays: Sequence[Array], workers: int | None = None, out: Sequence[Array | None] | None = None
+    ) -> list[Array]:
         """Run on arrays in the order of the graph's inputs; arrays in the order of its outputs, new ones, or those
-        arguments that the graph writes and that could be written where they are.
+        arguments that the graph writes and that could be written where they are. `out`: arrays to use for outputs.
 
         Raises ArgumentError where an argument does not fit, IndexOutOfRange where a kernel met a bad index; arguments
         are then as they were: what may fail writes them last.
@@ -134,6 +136,10 @@ class Executable:
         placed = {
             w.storage: given[w.argument] for w in self.plan.writes if w.in_place and _alone(w.argument, given, values)
         }
+        wanted = self._wanted(out, sizes)
+        for name, array in wanted.items():
+            if array.flags.c_contiguous and not any(np.may_share_memory(array, a) for a in (*arrays, *placed.values())):
+                placed.setdefault(name, array)
         for storage in self._made:
             known = placed.get(storage.name)
             values[storage.name] = known if known is not None else self._storage(storage, sizes, workspace)
@@ -145,9 +151,37 @@ class Executable:
         for write in self.plan.writes:
             if write.storage not in placed:
                 np.copyto(given[write.argument], values[write.storage])
+        for name, array in wanted.items():
+            if placed.get(name) is not array:
+                np.copyto(array, values[name])
         with self._lock:
             self._slow.calls += 1
-        return [values[output.name] for output in self.graph.outputs]
+        return [wanted.get(output.name, values[output.name]) for output in self.graph.outputs]
+
+    def _wanted(self, out: Sequence[Array | None] | None, sizes: Mapping[str, int]) -> dict[str, Array]:
+        """The caller's arrays by output. Raises ArgumentError for one that does not fit."""
+        if out is None:
+            return {}
+        outputs = self.graph.outputs
+        if len(out) != len(outputs):
+            raise ArgumentError(f"out: {len(out)} arrays given, expected {len(outputs)}")
+        wanted: dict[str, Array] = {}
+        for output, array in zip(outputs, out, strict=True):
+            value = self.graph.values[output.name]
+            shape = tuple(int(evaluate(extent, sizes)) for extent in value.shape)
+            if array is None:
+                continue
+            if not isinstance(array, np.ndarray) or array.shape != shape or dtypes.of(array) is not value.dtype:
+                found = (
+                    f"{dtypes.of(array)}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+                )
+                raise ArgumentError(f"out: {output.name}: expected an array {value.dtype}{list(shape)}, found {found}")
+            if not array.flags.writeable:
+                raise ArgumentError(f"out: {output.name}: the array is read-only")
+            if output.name in wanted or any(np.may_share_memory(array, other) for other in wanted.values()):
+                raise ArgumentError(f"out: {output.name}: two results have one memory")
+            wanted[output.name] = array
+        return wanted
 
     def _run(self, values: dict[str, Array], sizes: dict[str, int], workers: int, workspace: Array) -> None:
         symbols = np.array([sizes[name] for name in self.plan.symbols], np.int64)
