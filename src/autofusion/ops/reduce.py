@@ -163,7 +163,7 @@ def _softmax_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
     if _is_empty(F, a, attrs):
         return F.copy(a)
     powers = _exponentials(F, a, attrs["axis"])
-    return F.mul(powers, F.reciprocal(F.sum(powers, axes=(attrs["axis"],), keepdims=True)))  # a row has one division
+    return F.div(powers, F.sum(powers, axes=(attrs["axis"],), keepdims=True))
 
 
 def _log_softmax_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
