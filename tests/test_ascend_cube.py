@@ -238,6 +238,30 @@ def test_results_reach_the_vector_cores(chip: str, kind: str) -> None:
         assert list(moved) == ["L0C->UB" if chip != B910 and fused else "L0C->GM"] and moved.popitem()[1] >= least
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_rows_of_a_tile_lie_where_the_cube_writes_them(chip: str) -> None:
+    """In blocks of float32, where everything else in the kernel has rows of whole blocks of two-byte elements."""
+    graphs = []
+    for n in (5, 8, 12, 16, 40):
+        F = GraphBuilder("pitch")
+        y = F.matmul(F.input("x", F16, (7, 5, 6)), F.input("w", F16, (6, n)))
+        F.output(y)
+        F.output(F.add(y, F.input("r", F16, (5, n))))
+        graphs.append(F.build())
+    check_all(graphs, chip, lambda a, b: assert_close(a, b, 4))
+
+
+def test_empty_products() -> None:
+    """No rows, no columns or no depth, in front of what needs whole rows and of what the host computes."""
+    for left, right in (((0, 3), (3, 5)), ((4, 3), (3, 0)), ((4, 0), (0, 5)), ((2, 0, 0), (0, 5)), ((0, 2, 3), (3, 4))):
+        F = GraphBuilder("empty")
+        y = F.matmul(F.input("x", F32, left), F.input("w", F32, right))
+        F.output(F.add(F.sum(y, axes=(-1,), keepdims=True), y))
+        F.output(F.sum(F.matmul(F.input("a", I32, left), F.input("b", I32, right)), axes=(0,)))
+        graph = F.build()
+        check(compiled(graph), graph, numbers(graph), lambda a, b: assert_close(a, b, 512))
+
+
 def test_the_order_of_the_cores_does_not_matter() -> None:
     graph = followed((5,), 70, 33, 70, "softmax")
     run = compiled(graph, B950)

@@ -103,6 +103,7 @@ def within(
     `most`."""
     choices = []
     for extent, all_of_it in zip(product[1:3], whole, strict=True):
+        extent = max(extent, 1)  # a tile of an empty product
         cut = lengths(extent, any(whole))
         choices.append([extent] if all_of_it else [n for n in cut if most is None or n <= most] or cut[-1:])
     return tilings(target, product, *choices)[0]

@@ -9,7 +9,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofusion.dims import Dim
@@ -176,7 +176,7 @@ class _Layout:
                 block.load_bytes += rounded(self.places[name].elements * self.places[name].dtype.size)
                 self.moved.add(name)
             elif isinstance(line, Take) and self.program.space_of(line.ring) != GM:
-                self.places[line.buffer] = self._slot(line.buffer)
+                self.places[line.buffer] = self._direct(line.buffer)
                 self.moved.add(line.buffer)
             elif isinstance(line, Take):
                 name = line.buffer
@@ -206,6 +206,16 @@ class _Layout:
         pitch = slot_pitch(self.onchip[name].shape)
         strides = (*(s // made.lanes * pitch for s in made.strides[:-1]), 1)
         return Place(name, made.dtype, strides if made.strides else (), made.elements)
+
+    def _direct(self, name: str) -> Place:
+        """A tile where the cube writes it: rows of 4-byte elements, whatever else the kernel has."""
+        made = self._slot(name)
+        if len(made.strides) < 2:
+            return made
+        *outer, row, last = (int(str(stride)) for stride in made.strides)
+        pitch = slot_pitch(self.onchip[name].shape)
+        strides = (*(stride // row * pitch for stride in outer), pitch, last)
+        return replace(made, strides=strides, elements=made.elements // row * pitch)
 
     def _loads(self, line: Copy) -> bool:
         return isinstance(line.source, Access) and self._in_gm(line.source.name) and not self._in_gm(line.target.name)

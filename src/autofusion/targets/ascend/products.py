@@ -55,7 +55,8 @@ class _Products:
         self._held: dict[Tiling, int] = {}
 
     def _extent(self, axis: str) -> int:
-        return estimate(self.analysis.extents[axis]) if axis else 1
+        """At least 1, as a tile of an empty product is."""
+        return max(estimate(self.analysis.extents[axis]), 1) if axis else 1
 
     def _lengths(self, axis: str, other: str) -> list[int]:
         """Lengths of tiles along an axis: all of it, where tiles cannot be cut along it."""
