@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -202,30 +202,6 @@ def arrays_of(name: str) -> list[Array]:
     return made
 
 
-AUTOMATIC = "the compiler orders the scalar unit and copies by itself"
-# Kernel -> statements that may go alone: what a later statement on the same pipe orders too, or AUTOMATIC.
-IMPLIED: dict[str, dict[str, str]] = {
-    "layer_norm_float16": {"load0.EnQue": "load1.EnQue"},
-    "sum_of_everything": {"load0.EnQue": AUTOMATIC},
-    "gather_bfloat16": {"load0.EnQue": AUTOMATIC},
-    "matmul_bias_relu": {"bias2.EnQue": "right2.EnQue", "left2.EnQue": "right2.EnQue"},
-    "matmul_float16_950": {"left2.EnQue": "right2.EnQue"},
-    "matmul_add_softmax": {"left2.EnQue": "right2.EnQue"},
-    "matmul_add_softmax_950": {"left2.EnQue": "right2.EnQue"},
-    "matmul_int8": {"left2.EnQue": "right2.EnQue"},
-    "two_matmuls_float16": {"left2.EnQue": "right2.EnQue"},
-}
-
-
-def companion(name: str, loss: Loss, listed: Sequence[Loss]) -> Loss | None:
-    """The loss of a statement together with what implies it."""
-    behind = next((by for start, by in IMPLIED.get(name, {}).items() if loss.text.startswith(start)), None)
-    for later in listed:
-        if behind and later.lines[0] > loss.lines[0] and later.text.startswith(behind):
-            return Loss((*loss.lines, *later.lines), f"{loss.text} with {later.text}")
-    return None
-
-
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in ("softmax", "matmul_bias_relu") else pytest.mark.full) for name in KERNELS],
@@ -239,9 +215,7 @@ def test_every_synchronisation_is_needed(name: str) -> None:
     (source,) = sources(run)
     listed = list(losses(source.text))
     assert listed
-    implied = {loss: companion(name, loss, listed) for loss in listed}
-    tried = [*listed, *(pair for pair in implied.values() if pair)]
-    mutants = [replace(source, text=without(source, loss)) for loss in tried]
+    mutants = [replace(source, text=without(source, loss)) for loss in listed]
     machine = Machine(ARCHITECTURES[kernel.chip])
     for first in range(0, len(mutants), TOGETHER):
         machine.build([source, *mutants[first : first + TOGETHER]])
@@ -257,12 +231,9 @@ def test_every_synchronisation_is_needed(name: str) -> None:
         return True
 
     assert accepted(source)
-    kept = {loss for loss, mutant in zip(tried, mutants, strict=True) if accepted(mutant)}
-    known = {start for start in IMPLIED.get(name, {}) if any(loss.text.startswith(start) for loss in kept)}
-    unexpected = [loss for loss in kept if not any(loss.text.startswith(s) for s in known) or " with " in loss.text]
-    shown = "\n".join(f"line {loss.lines[0] + 1}: {loss.text}" for loss in sorted(unexpected))
-    assert not unexpected, f"the model accepts the kernel without\n{shown}"
-    assert known == set(IMPLIED.get(name, {})), "needed now, so no longer to be listed"
+    kept = [loss for loss, mutant in zip(listed, mutants, strict=True) if accepted(mutant)]
+    shown = "\n".join(f"line {loss.lines[0] + 1}: {loss.text}" for loss in kept)
+    assert not kept, f"the model accepts the kernel without\n{shown}"
 
 
 class Losing(NamedTuple):

@@ -134,8 +134,6 @@ public:
             const int64_t i1_o = 0;
             LocalTensor<uint8_t> in0 = load0.AllocTensor<uint8_t>();
             Load(At<int64_t>(in0, 0)[0], p1[i0_o], 1, 70, 70, 72);
-            load0.EnQue(in0);
-            in0 = load0.DeQue<uint8_t>();
             const LocalTensor<int64_t> b1 = At<int64_t>(in0, 0);
             LocalTensor<uint8_t> out0 = store0.AllocTensor<uint8_t>();
             const LocalTensor<bfloat16_t> v1 = At<bfloat16_t>(out0, 0);

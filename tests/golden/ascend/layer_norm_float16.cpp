@@ -281,8 +281,6 @@ public:
             LocalTensor<uint8_t> in0 = load0.AllocTensor<uint8_t>();
             Load(At<half>(in0, 0)[0], p1[0], 1, 100, 100, 112);
             Load(At<half>(in0, 224)[0], p2[0], 1, 100, 100, 112);
-            load0.EnQue(in0);
-            in0 = load0.DeQue<uint8_t>();
             const LocalTensor<half> b3 = At<half>(in0, 0);
             const LocalTensor<half> b5 = At<half>(in0, 224);
             for (int64_t t = c * 2; t < Least(67, c * 2 + 2); ++t) {

@@ -497,7 +497,6 @@ public:
                     b10 = left1.DeQue<float>();
                     LocalTensor<float> b11 = left2.AllocTensor<float>();
                     Left(b11, b10, i0_n, i2_n);
-                    left2.EnQue(b11);
                     left1.FreeTensor(b10);
                     LocalTensor<float> b12 = right1.AllocTensor<float>();
                     Fractals<FractalForm::Turned>(b12, p1[i2_o * 50], i2_n, 50, 50);
@@ -505,10 +504,9 @@ public:
                     b12 = right1.DeQue<float>();
                     LocalTensor<float> b13 = right2.AllocTensor<float>();
                     RightTurned(b13, b12, 50, i2_n);
-                    right2.EnQue(b13);
                     right1.FreeTensor(b12);
+                    left2.EnQue(b11);
                     b11 = left2.DeQue<float>();
-                    b13 = right2.DeQue<float>();
                     Multiply(b9, b11, b13, i0_n, 50, i2_n, b9Fresh);
                     b9Fresh = false;
                     left2.FreeTensor(b11);

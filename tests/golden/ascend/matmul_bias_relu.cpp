@@ -221,11 +221,9 @@ public:
                 b1 = bias1.DeQue<float>();
                 LocalTensor<float> b2 = bias2.AllocTensor<float>();
                 ToBiasTable(b2, b1, 50);
-                bias2.EnQue(b2);
                 bias1.FreeTensor(b1);
                 LocalTensor<float> b0 = result.AllocTensor<float>();
                 bool b0Fresh = true;
-                b2 = bias2.DeQue<float>();
                 for (int64_t i2_t = 0; i2_t < 2000; i2_t += 128) {
                     const int64_t i2_o = i2_t;
                     const int64_t i2_n = Least(2000 - i2_o, 128);
@@ -235,7 +233,6 @@ public:
                     b3 = left1.DeQue<float>();
                     LocalTensor<float> b4 = left2.AllocTensor<float>();
                     Left(b4, b3, i0_n, i2_n);
-                    left2.EnQue(b4);
                     left1.FreeTensor(b3);
                     LocalTensor<float> b5 = right1.AllocTensor<float>();
                     Fractals<FractalForm::Turned>(b5, p1[i1_o + i2_o * 50], i2_n, 50, 50);
@@ -243,10 +240,9 @@ public:
                     b5 = right1.DeQue<float>();
                     LocalTensor<float> b6 = right2.AllocTensor<float>();
                     RightTurned(b6, b5, 50, i2_n);
-                    right2.EnQue(b6);
                     right1.FreeTensor(b5);
+                    left2.EnQue(b4);
                     b4 = left2.DeQue<float>();
-                    b6 = right2.DeQue<float>();
                     MultiplyOnto(b0, b4, b6, b2, i0_n, 50, i2_n, b0Fresh);
                     b0Fresh = false;
                     left2.FreeTensor(b4);

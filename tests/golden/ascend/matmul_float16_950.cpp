@@ -190,7 +190,6 @@ public:
                     b1 = left1.DeQue<half>();
                     LocalTensor<half> b2 = left2.AllocTensor<half>();
                     Left(b2, b1, i0_n, i2_n);
-                    left2.EnQue(b2);
                     left1.FreeTensor(b1);
                     LocalTensor<half> b3 = right1.AllocTensor<half>();
                     Fractals<FractalForm::Plain>(b3, p1[i1_o * 3000 + i2_o], 50, i2_n, 3000);
@@ -198,10 +197,9 @@ public:
                     b3 = right1.DeQue<half>();
                     LocalTensor<half> b4 = right2.AllocTensor<half>();
                     Right(b4, b3, 50, i2_n);
-                    right2.EnQue(b4);
                     right1.FreeTensor(b3);
+                    left2.EnQue(b2);
                     b2 = left2.DeQue<half>();
-                    b4 = right2.DeQue<half>();
                     Multiply(b0, b2, b4, i0_n, 50, i2_n, b0Fresh);
                     b0Fresh = false;
                     left2.FreeTensor(b2);

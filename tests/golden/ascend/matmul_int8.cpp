@@ -213,7 +213,6 @@ public:
                     b1 = left1.DeQue<int8_t>();
                     LocalTensor<int8_t> b2 = left2.AllocTensor<int8_t>();
                     Left(b2, b1, i0_n, i2_n);
-                    left2.EnQue(b2);
                     left1.FreeTensor(b1);
                     LocalTensor<int8_t> b3 = right1.AllocTensor<int8_t>();
                     Fractals<FractalForm::Turned>(b3, p1[i1_o + i2_o * 40], i2_n, 40, 40);
@@ -221,10 +220,9 @@ public:
                     b3 = right1.DeQue<int8_t>();
                     LocalTensor<int8_t> b4 = right2.AllocTensor<int8_t>();
                     RightTurnedBytes(b4, b3, 40, i2_n);
-                    right2.EnQue(b4);
                     right1.FreeTensor(b3);
+                    left2.EnQue(b2);
                     b2 = left2.DeQue<int8_t>();
-                    b4 = right2.DeQue<int8_t>();
                     Multiply(b0, b2, b4, i0_n, 40, i2_n, b0Fresh);
                     b0Fresh = false;
                     left2.FreeTensor(b2);

@@ -275,8 +275,6 @@ public:
         for (int64_t c = first; c < last; ++c) {
             LocalTensor<uint8_t> in0 = load0.AllocTensor<uint8_t>();
             Load(At<float>(in0, 0)[0], v0_parts[0], 18, 1, 128, 8);
-            load0.EnQue(in0);
-            in0 = load0.DeQue<uint8_t>();
             const LocalTensor<float> b4 = At<float>(in0, 0);
             LocalTensor<uint8_t> out0 = store0.AllocTensor<uint8_t>();
             // t

@@ -303,7 +303,6 @@ public:
                     b5 = left1.DeQue<half>();
                     LocalTensor<half> b6 = left2.AllocTensor<half>();
                     Left(b6, b5, i0_n, i2_n);
-                    left2.EnQue(b6);
                     left1.FreeTensor(b5);
                     LocalTensor<half> b7 = right1.AllocTensor<half>();
                     Fractals<FractalForm::Turned>(b7, p1[i1_o + i2_o * 50], i2_n, 50, 50);
@@ -311,10 +310,9 @@ public:
                     b7 = right1.DeQue<half>();
                     LocalTensor<half> b8 = right2.AllocTensor<half>();
                     RightTurned(b8, b7, 50, i2_n);
-                    right2.EnQue(b8);
                     right1.FreeTensor(b7);
+                    left2.EnQue(b6);
                     b6 = left2.DeQue<half>();
-                    b8 = right2.DeQue<half>();
                     Multiply(b4, b6, b8, i0_n, 50, i2_n, b4Fresh);
                     b4Fresh = false;
                     left2.FreeTensor(b6);
@@ -448,7 +446,6 @@ public:
                     b1 = left1.DeQue<half>();
                     LocalTensor<half> b2 = left2.AllocTensor<half>();
                     Left(b2, b1, i0_n, 50);
-                    left2.EnQue(b2);
                     left1.FreeTensor(b1);
                     LocalTensor<half> b3;
                     if (!right1Early) {
@@ -460,10 +457,9 @@ public:
                     b3 = right1.DeQue<half>();
                     LocalTensor<half> b4 = right2.AllocTensor<half>();
                     RightTurned(b4, b3, 20, 50);
-                    right2.EnQue(b4);
                     right1.FreeTensor(b3);
+                    left2.EnQue(b2);
                     b2 = left2.DeQue<half>();
-                    b4 = right2.DeQue<half>();
                     Multiply(b0, b2, b4, i0_n, 20, 50, b0Fresh);
                     b0Fresh = false;
                     left2.FreeTensor(b2);

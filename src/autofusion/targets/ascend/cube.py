@@ -1,7 +1,9 @@
 """The cube's share of a program as Ascend C: tiles to L1 in fractals, to L0, products, and out through Fixpipe.
 
-Queues order the pipes: A1, B1 and C1 from global memory to L1, A2, B2 and C2 on to L0A, L0B and the bias table, CO1
-from the products to Fixpipe. Inside a tile everything is in fractals of 16 rows by 32 bytes.
+Queues order the pipes: A1, B1 and C1 from global memory to L1, A2 on to L0A, CO1 from the products to Fixpipe. The
+right operand and the bias (B2, C2) come before the left operand is enqueued, on the same pipe: one wait is for all
+three, and of their queues only AllocTensor and FreeTensor are used. Inside a tile everything is in fractals of 16 rows
+by 32 bytes.
 """
 
 from __future__ import annotations
@@ -251,7 +253,6 @@ class Cube:
         self.w.line(f"{first} = {queue}1.DeQue<{kind}>();")
         self.w.line(f"LocalTensor<{kind}> {name} = {queue}2.AllocTensor<{kind}>();")
         self.w.line(f"{function}({name}, {first}, {cxx(outer)}, {cxx(depth)});")
-        self.w.line(f"{queue}2.EnQue({name});")
         self.w.line(f"{queue}1.FreeTensor({first});")
 
     def _bias_table(self, line: Copy) -> None:
@@ -264,7 +265,6 @@ class Cube:
         wide = ELEMENTS[self.program.buffers[name].dtype.compute]
         self.w.line(f"LocalTensor<{wide}> {name} = bias2.AllocTensor<{wide}>();")
         self.w.line(f"ToBiasTable({name}, {first}, {cxx(axis.extent)});")
-        self.w.line(f"bias2.EnQue({name});")
         self.w.line(f"bias1.FreeTensor({first});")
 
     # -- products ----------------------------------------------------------------------------------------------------
@@ -278,9 +278,7 @@ class Cube:
         rows, columns = (1, 1, *shape)[-2:]
         assert isinstance(rows, int) and isinstance(columns, int)
         self.budget.need("result", rounded(rows, 16) * rounded(columns, 16) * 4)
-        if isinstance(line.source, Access):
-            self.w.line(f"{line.source.name} = bias2.DeQue<{kind}>();")
-        elif isinstance(line.source, Literal) and line.source.value not in (0, 0.0):
+        if isinstance(line.source, Literal) and line.source.value not in (0, 0.0):
             raise TargetError("an accumulator starts from zero or a bias")
 
     def _kind(self, name: str) -> str:
@@ -293,8 +291,8 @@ class Cube:
         kind = ELEMENTS[self.program.buffers[left].dtype]
         rows, columns, depth = self._sizes(line)
         start = self.copies[name].source
+        self.w.line(f"left2.EnQue({left});")
         self.w.line(f"{left} = left2.DeQue<{kind}>();")
-        self.w.line(f"{right} = right2.DeQue<{kind}>();")
         if self.operands[left].first in self.turned and not rows.isdigit():
             rows = f"Greatest({rows}, 2)"  # one row would be read as a vector
         if isinstance(start, Access):

@@ -19,6 +19,7 @@ from autofusion.targets.ascend.cube import Cube, CubeBudget
 from autofusion.targets.ascend.dimension import coefficient_of, cxx, divides, rounded_dim, steps_of
 from autofusion.targets.ascend.early import Early
 from autofusion.targets.ascend.layout import BLOCK, Block, Layout, layout, rounded, slot_elements
+from autofusion.targets.ascend.order import awaited
 from autofusion.targets.ascend.rows import BLOCKS, FOLDED
 from autofusion.targets.ascend.tiles import WHOLE
 from autofusion.targets.ascend.vector import CHUNK, ELEMENTS, Needs, Tiling, Vector, Writer
@@ -404,6 +405,7 @@ class _Class:
         taken = [s for s in rest if isinstance(s, Take) and s not in loads]
         if loads:
             self._copy_in(block, loads, rest)
+        opened = len(self.w.lines)
         for line in taken:
             kind = ELEMENTS[self.layout.places[line.buffer].dtype]
             self.w.line(f"const LocalTensor<{kind}> {line.buffer} = {line.ring}.ToRead();")
@@ -425,7 +427,19 @@ class _Class:
         if stores:
             self._copy_out(block, stores)
         if loads:
+            self._drop_wait(block, opened)
             self.w.line(f"load{block.level}.FreeTensor(in{block.level});")
+
+    def _drop_wait(self, block: Block, opened: int) -> None:
+        """The copy's EnQue and DeQue, where no line from `opened` on needs them."""
+        ahead = {each.queue for each in self.early}
+        if any(name in self.flags for name in block.loads) or awaited(self.w.lines[opened:], block.loads, ahead):
+            return
+        waits = f"load{block.level}.EnQue(", f"load{block.level}.DeQue<"
+        head = self.w.lines[:opened]
+        last = {call: max(n for n, line in enumerate(head) if call in line) for call in waits}
+        for position in sorted(last.values(), reverse=True):
+            del self.w.lines[position]
 
     def _note(self, line: Any) -> None:
         note = self.kernel.names.get(line.target.name.partition("_")[0], "")
