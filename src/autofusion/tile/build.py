@@ -3,16 +3,13 @@
 Chunks of outer tiles become the parallel loop. Inside a tile, statements run in order over on-chip buffers; parameters
 are copied in once per tile, or once per chunk where they do not depend on the tile. A streamed axis is walked in
 passes, one more than there are dependent folds along it; each pass recomputes what it needs. Where contractions have a
-unit of their own, each step has two bodies, and the results go through a ring.
+unit of their own, each step has two bodies (`products`), and the results go through a ring.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from math import gcd, lcm
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from autofusion import dims
 from autofusion.dims import Dim, Expr, ceildiv, minimum, range_of, substitute, symbols
@@ -38,43 +35,25 @@ from autofusion.kernel.schedule import Analysis, Schedule
 from autofusion.ops import Kind
 from autofusion.ops.folds import FOLDS
 from autofusion.target import GM, Target, Unit
-from autofusion.tile.ir import Body, Buffer, Guard, Let, Loop, Parallel, Program, Put, Ring, Step, Take, verify
+from autofusion.tile.block import Block, deepened, extent_or
+from autofusion.tile.drain import drained
+from autofusion.tile.ir import Body, Buffer, Guard, Let, Loop, Parallel, Program, Step, verify
+from autofusion.tile.offsets import Offset, shifted
+from autofusion.tile.products import Products
 
 sym = dims.symbol
 
 
 def build(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     """The program of a kernel. Raises VerifyError or TargetError where the schedule is not legal for the target."""
-    program = _Builder(kernel, schedule, target).run()
+    program = Builder(kernel, schedule, target).run()
     verify(program, target)
     return program
 
 
-@dataclass
-class _Block:
-    """Statements being collected, and the parameter tiles already in buffers there."""
+class Builder:
+    """A program being built: `values` names the buffers of the kernel's values, `tiles` sizes what is cut."""
 
-    lines: list[Any] = field(default_factory=list)
-    loaded: dict[tuple[Any, ...], Access] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Drain:
-    """How a contraction's result leaves for global memory: the first value of its accumulator, a factor and ops on the
-    way, and where to."""
-
-    bias: Access | None
-    through: tuple[str, ...]
-    target: Access
-    scale: float = 1.0
-
-
-BIAS = "BT"  # the space that accumulators can start from
-SCALE_DIGITS = 11  # binary digits of a factor on the way out: the low 13 of float32's 24 are dropped
-FLOAT16_MOST = 65504.0
-
-
-class _Builder:
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
         self.kernel = kernel
         self.schedule = schedule
@@ -89,10 +68,9 @@ class _Builder:
         self.tiles = self.outer | self.stream
         self.resident: dict[str, int] = {}  # of an open axis that is on-chip as a whole: the most that it can be
         self.buffers: dict[str, Buffer] = {}
-        self.rings: list[Ring] = []
         self.values: dict[str, str] = {}
-        self.whole: set[str] = set()  # axes along which a block of the contraction at hand is the whole tile
-        self.drain = self._drained() if self.divided else None
+        drain = drained(kernel, self.analysis, target) if self.divided and not self.stream else None
+        self.products = Products(self, drain)
 
     def _legal_outer(self) -> dict[str, int]:
         """The schedule's outer axes, in the results' order."""
@@ -101,7 +79,7 @@ class _Builder:
         if illegal:
             raise TargetError(f"schedule: axis {illegal[0]} cannot be bound to cores; these can: {self.analysis.outer}")
         extents = self.analysis.extents
-        return {n: max(1, min(wanted[n], _int(extents[n], wanted[n]))) for n in self.analysis.outer if n in wanted}
+        return {n: max(1, min(wanted[n], extent_or(extents[n], wanted[n]))) for n in self.analysis.outer if n in wanted}
 
     def _legal_stream(self) -> dict[str, int]:
         """The schedule's streamed axis. A unit of its own that contracts walks the axes of its contractions itself."""
@@ -114,97 +92,18 @@ class _Builder:
     def run(self) -> Program:
         if self.schedule.parts > 1 and self.stream and not self.divided:
             return Program(self.target.name, self._split())
-        bodies = [] if self.drain else [Body(self.vector.name, (self._tile_body(self.vector, self._vector_lines),))]
+        bodies = []
+        if self.products.drain is None:
+            bodies.append(Body(self.vector.name, (self._tile_body(self._vector_lines),)))
         if self.divided:
-            bodies.insert(0, Body(self.cube.name, (self._tile_body(self.cube, self._cube_lines),)))
-        step = Step((*self.rings, *bodies))
+            bodies.insert(0, Body(self.cube.name, (self._tile_body(self.products.lines),)))
+        step = Step((*self.products.rings, *bodies))
         return Program(self.target.name, (*self.kernel.params, *self.buffers.values(), step))
 
-    def _drained(self) -> _Drain | None:
-        """What follows the only contraction, where all of it happens on the way out: a row bias as the accumulator's
-        first value, and then what the path from the results to global memory performs. None where there is more."""
-        if len(self.analysis.contractions) != 1 or self.stream:
-            return None
-        (statement,) = self.analysis.contractions
-        path = self.target.paths.get((self.cube.result, GM))
-        if path is None:
-            return None
-        value, bias, through = statement.target, None, []  # type: Access, Access | None, list[str]
-        leaves, scale = statement.dtype, None  # type: DType, float | None
-        for line in self.kernel.statements:
-            if line is statement:
-                continue
-            reads = [o for o in operands_of(line) if isinstance(o, Access) and o.name == value.name]
-            if len(reads) != 1 or reads[0] != value or self._readers(value.name) != 1:
-                return None
-            if isinstance(line, Copy):
-                fits = line.target.name in self.params and self.params[line.target.name].dtype is leaves
-                if leaves is not statement.dtype and not statement.dtype.is_float:
-                    fits = fits and self._is_exact(statement, scale or 1.0, leaves, bias is not None)
-                return _Drain(bias, tuple(through), line.target, scale or 1.0) if fits else None
-            found = self._way(line, value, leaves)
-            if isinstance(found, Access):
-                if bias is not None or through or leaves is not statement.dtype or self.target.route(GM, BIAS) is None:
-                    return None
-                bias = found
-            elif isinstance(found, float):
-                if scale is not None or statement.dtype.is_float or found <= 0 or "scale" not in path.performs:
-                    return None
-                scale = found
-            elif found == "cast" and found in path.performs:
-                leaves = cast(Map, line).dtype  # by the type of what it is copied to
-            elif found in path.performs and not through:
-                through.append(found)
-            elif found != "":
-                return None
-            value = line.target
-        return None
-
-    def _is_exact(self, statement: Contract, scale: float, leaves: DType, biased: bool) -> bool:
-        """Whether an integer result that is multiplied by a number on its way out is what the graph asks for: the
-        number has no more digits than the path keeps, and no result is beyond the range of float16, where the path
-        stops at the greatest finite number."""
-        if leaves is not DType.FLOAT16 or math.frexp(scale)[0] * 2**SCALE_DIGITS % 1 or scale < 2.0**-126:
-            return False
-        width = self.params[statement.left.name].dtype.size if statement.left.name in self.params else 4
-        depth = dims.product(a.extent for a in statement.reduced)
-        most = 2**31
-        if isinstance(depth, int) and not biased and width == 1:
-            most = min(most, depth << 14)
-        return most * scale < FLOAT16_MOST
-
-    def _readers(self, name: str) -> int:
-        return sum(isinstance(o, Access) and o.name == name for s in self.kernel.statements for o in operands_of(s))
-
-    def _way(self, line: Statement, value: Access, now: DType) -> Access | float | str | None:
-        """What a map does to a result that is of type `now` by then, as the copy path names it; a row bias as its
-        operand; a factor as a number; "" for nothing."""
-        if not isinstance(line, Map) or line.target.index != value.index:
-            return None
-        others = [o for o in line.operands if o != value]
-        if line.op == "cast":
-            if line.dtype is now:
-                return ""
-            narrow = now in (DType.FLOAT32, DType.INT32) and line.dtype.is_reduced
-            return "cast" if narrow or (now, line.dtype) == (DType.INT32, DType.FLOAT32) else None
-        if line.op == "mul" and len(others) == 1 and isinstance(others[0], Literal) and line.dtype is DType.FLOAT32:
-            factor = others[0].value
-            return None if isinstance(factor, Expr) or now is not DType.FLOAT32 else float(factor)
-        if line.op == "maximum" and others == [Literal(line.dtype, 0.0)] and line.dtype is now:
-            return "relu"
-        if line.op == "add" and len(others) == 1 and isinstance(others[0], Access) and line.dtype is now:
-            other: Access = others[0]
-            columns = {str(i) for i in value.index[-1:]}
-            outside = self.params.get(other.name)
-            used = {n for i in other.index for n in symbols(i)}
-            types = (now, *((DType.FLOAT16,) if now is DType.FLOAT32 else ()))
-            return other if outside is not None and outside.dtype in types and used == columns else None
-        return None
-
     # -- loops over tiles --------------------------------------------------------------------------------------------
-    def _tile_body(self, unit: Unit, fill: Any) -> Parallel:
+    def _tile_body(self, fill: Any) -> Parallel:
         """The parallel chunks, the tiles of each chunk, the offsets and extents of a tile, and the work on it."""
-        chunk, block = _Block(), _Block()
+        chunk, block = Block(), Block()
         counts = {n: ceildiv(self.analysis.extents[n], size) for n, size in self.outer.items()}
         total = dims.product(counts.values())
         if total == 0:
@@ -251,8 +150,8 @@ class _Builder:
 
     def global_index(self, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Tile axes -> axes of the whole: i0 -> i0_o + i0."""
-        moved = {n: _Offset(sym(f"{n}_o"), size, size) for n, size in self.tiles.items()}
-        return tuple(_shifted(i, moved) for i in index)
+        moved = {n: Offset(sym(f"{n}_o"), size, size) for n, size in self.tiles.items()}
+        return tuple(shifted(i, moved) for i in index)
 
     # -- buffers -----------------------------------------------------------------------------------------------------
     def buffer(self, dtype: DType, shape: tuple[Dim, ...], space: str, name: str | None = None) -> str:
@@ -286,7 +185,7 @@ class _Builder:
         return tuple(Axis(a.name, self.extent(a)) for a in axes)
 
     # -- operands ----------------------------------------------------------------------------------------------------
-    def operand(self, operand: Operand, statement: Statement, chunk: _Block, block: _Block) -> Operand:
+    def operand(self, operand: Operand, statement: Statement, chunk: Block, block: Block) -> Operand:
         """A read inside the tile: a buffer, after the copy that fills it; literals get positions of the whole."""
         if isinstance(operand, Literal):
             value = operand.value
@@ -295,7 +194,7 @@ class _Builder:
             return Access(self.values[operand.name], operand.index)
         return self.load(operand, (*statement.axes, *reduced_of(statement)), self.vector.left, chunk, block)
 
-    def load(self, operand: Access, axes: tuple[Axis, ...], space: str, chunk: _Block, block: _Block) -> Access:
+    def load(self, operand: Access, axes: tuple[Axis, ...], space: str, chunk: Block, block: Block) -> Access:
         """Copy the part of a parameter that the axes run over to a buffer, once; per chunk if no tile axis matters."""
         used = {n for index in operand.index for n in symbols(index)}
         order = [str(n) for index in operand.index for n in sorted(symbols(index))]
@@ -316,7 +215,7 @@ class _Builder:
         return target
 
     # -- the vector unit's work --------------------------------------------------------------------------------------
-    def _vector_lines(self, chunk: _Block, block: _Block) -> None:
+    def _vector_lines(self, chunk: Block, block: Block) -> None:
         if not self.stream:
             for statement in self.kernel.statements:
                 self._emit(statement, chunk, block)
@@ -327,21 +226,21 @@ class _Builder:
             self._passes(axis, chunk, block)
             return
         for fill, smaller, larger in ((self._whole, extent, size), (self._passes, size + 1, extent)):
-            own_chunk, own = _Block(loaded=dict(chunk.loaded)), _Block(loaded=dict(block.loaded))
+            own_chunk, own = Block(loaded=dict(chunk.loaded)), Block(loaded=dict(block.loaded))
             before, self.values = self.values, dict(self.values)
             fill(axis, own_chunk, own)
             self.values = before
             chunk.lines += [Guard(smaller, larger, tuple(own_chunk.lines))] if own_chunk.lines else []
             block.lines.append(Guard(smaller, larger, tuple(own.lines)))
 
-    def _whole(self, axis: str, chunk: _Block, block: _Block) -> None:
+    def _whole(self, axis: str, chunk: Block, block: Block) -> None:
         """The variant for an open axis that fits into one tile: everything once, its values on-chip as a whole."""
         self.tiles, self.resident = self.outer, self.stream
         for statement in self.kernel.statements:
             self._emit(statement, chunk, block)
         self.tiles, self.resident = self.outer | self.stream, {}
 
-    def _passes(self, axis: str, chunk: _Block, block: _Block) -> None:
+    def _passes(self, axis: str, chunk: Block, block: Block) -> None:
         """The variant for an axis of any length: what lies along it is walked in tiles, once per dependent fold."""
         levels = self._levels(axis)
         for level in range(max(levels.values(), default=0) + 1):
@@ -362,7 +261,7 @@ class _Builder:
         partials: dict[str, str] = {}
         steps: list[Step] = []
         for level in range(last + 1):
-            chunk, block = _Block(), _Block()
+            chunk, block = Block(), Block()
             self._merge(partials, block)
             for statement in alone:
                 if levels[id(statement)] <= level and statement.target.name not in self.params:
@@ -373,14 +272,14 @@ class _Builder:
                 self._leave_partials(axis, level, levels, partials, block)
                 steps.append(self._step("c", self.schedule.parts, chunk, block))
         if any(s.target.name in self.params for s in alone):
-            chunk, block = _Block(), _Block()
+            chunk, block = Block(), Block()
             self._merge(partials, block)
             for statement in alone:
                 self._emit(statement, chunk, block)
             steps.append(self._step("c", 1, chunk, block))
         return (*self.kernel.params, *self.buffers.values(), *steps)
 
-    def _step(self, var: str, count: int, chunk: _Block, block: _Block) -> Step:
+    def _step(self, var: str, count: int, chunk: Block, block: Block) -> Step:
         return Step((Body(self.vector.name, (Parallel(var, count, (*chunk.lines, *block.lines)),)),))
 
     def _part(self, axis: str) -> tuple[Dim, Dim]:
@@ -391,7 +290,7 @@ class _Builder:
         return begin, minimum(extent, begin + length)
 
     def _leave_partials(
-        self, axis: str, level: int, levels: dict[int, int], partials: dict[str, str], block: _Block
+        self, axis: str, level: int, levels: dict[int, int], partials: dict[str, str], block: Block
     ) -> None:
         for statement in self.kernel.statements:
             folds = axis in {a.name for a in reduced_of(statement)}
@@ -403,7 +302,7 @@ class _Builder:
                 block.lines.append(Copy(Access(name, index), source, self.axes(statement.axes)))
                 partials[statement.target.name] = name
 
-    def _merge(self, partials: dict[str, str], block: _Block) -> None:
+    def _merge(self, partials: dict[str, str], block: Block) -> None:
         """The whole axis's states from those of the parts."""
         for statement in self.kernel.statements:
             if statement.target.name not in partials:
@@ -445,7 +344,7 @@ class _Builder:
         for statement in stores:
             levels[id(statement)] = last
 
-    def _pass(self, level: int, levels: dict[int, int], span: tuple[Dim, Dim], chunk: _Block, block: _Block) -> None:
+    def _pass(self, level: int, levels: dict[int, int], span: tuple[Dim, Dim], chunk: Block, block: Block) -> None:
         """One walk along the axis: the folds and stores of this level, and what they need, computed again."""
         ((axis, size),) = self.stream.items()
         along = [s for s in self.kernel.statements if self._along(s, axis)]
@@ -463,7 +362,7 @@ class _Builder:
             if statement.target.name in names and not folds and statement.target.name not in self.params:
                 needed.add(id(statement))
                 names |= {o.name for o in operands_of(statement) if isinstance(o, Access)}
-        inner, finish = _Block(loaded=dict(block.loaded)), []  # type: _Block, list[Statement]
+        inner, finish = Block(loaded=dict(block.loaded)), []  # type: Block, list[Statement]
         for statement in along:
             if id(statement) not in needed:
                 continue
@@ -478,7 +377,7 @@ class _Builder:
         block.lines.append(Loop(f"{axis}_t", *span, size, (*lets, *inner.lines)))
         block.lines += finish
 
-    def _accumulated(self, statement: Statement, chunk: _Block, inner: _Block, block: _Block) -> list[Statement]:
+    def _accumulated(self, statement: Statement, chunk: Block, inner: Block, block: Block) -> list[Statement]:
         """A fold tile by tile into one state. Long sums of float32 keep their state in float64, where the target has
         it; what then rounds the state is returned, to follow the loop."""
         assert isinstance(statement, Fold | Contract)
@@ -499,7 +398,7 @@ class _Builder:
         inner.lines.append(Fold(state, DType.FLOAT64, statement.fold, value, axes, (), accumulate=True))
         return [Map(value, statement.dtype, "cast", (state,), axes)]
 
-    def _start(self, statement: Statement, block: _Block) -> None:
+    def _start(self, statement: Statement, block: Block) -> None:
         """Fill a fold's state with its identity."""
         assert isinstance(statement, Fold | Contract)
         fold = FOLDS[statement.fold] if isinstance(statement, Fold) else FOLDS["sum"]
@@ -507,10 +406,10 @@ class _Builder:
         identity = Literal(statement.dtype, fold.identity(statement.dtype))
         block.lines.append(Copy(target, identity, self.axes(statement.axes)))
 
-    def _emit(self, statement: Statement, chunk: _Block, block: _Block) -> None:
+    def _emit(self, statement: Statement, chunk: Block, block: Block) -> None:
         if isinstance(statement, Contract):
             if self.divided:
-                self._take(statement, block)
+                self.products.take(statement, block)
             else:
                 self._contract(statement, chunk, block)
             return
@@ -550,7 +449,7 @@ class _Builder:
         return replace(statement, target=target, operand=reads[0], axes=axes)
 
     # -- contractions ------------------------------------------------------------------------------------------------
-    def _contract(self, statement: Contract, chunk: _Block, block: _Block) -> None:
+    def _contract(self, statement: Contract, chunk: Block, block: Block) -> None:
         """On a unit that shares its memory with the vector unit: the result is the value's buffer."""
         target = Access(self.value_buffer(statement), statement.target.index)
         if not statement.reduced:
@@ -574,25 +473,18 @@ class _Builder:
             )
             return
         self._start(statement, block)
-        inner = self._deepened(axis, depth)
+        inner = deepened(axis, depth)
         line = self._in_tiles(statement, {axis.name: depth}, target, chunk, inner)
         inner.lines.append(replace(line, accumulate=True))
         block.lines.append(Loop(f"{axis.name}_t", 0, axis.extent, depth, tuple(inner.lines)))
 
-    def _product(self, statement: Contract, target: Access, chunk: _Block, block: _Block) -> None:
+    def _product(self, statement: Contract, target: Access, chunk: Block, block: Block) -> None:
         """A contraction over one element is a product."""
         reads = tuple(self.operand(o, statement, chunk, block) for o in operands_of(statement))
         block.lines.append(Map(target, statement.dtype, "mul", reads, self.axes(statement.axes)))
 
-    def _deepened(self, axis: Axis, size: int) -> _Block:
-        block = _Block()
-        block.lines.append(Let(f"{axis.name}_o", sym(f"{axis.name}_t")))
-        if not (isinstance(axis.extent, int) and axis.extent % size == 0):
-            block.lines.append(Let(f"{axis.name}_n", minimum(size, axis.extent - sym(f"{axis.name}_o"))))
-        return block
-
     def _in_tiles(
-        self, statement: Contract, extra: dict[str, int], target: Access, chunk: _Block, block: _Block
+        self, statement: Contract, extra: dict[str, int], target: Access, chunk: Block, block: Block
     ) -> Contract:
         """The statement with further axes cut into tiles, its operands copied to where the unit reads them."""
         before = self.tiles
@@ -603,9 +495,7 @@ class _Builder:
         self.tiles = before
         return replace(statement, target=target, left=left, right=right, axes=axes, reduced=reduced)
 
-    def contract_operand(
-        self, statement: Contract, operand: Access, space: str, chunk: _Block, block: _Block
-    ) -> Access:
+    def contract_operand(self, statement: Contract, operand: Access, space: str, chunk: Block, block: Block) -> Access:
         """An operand tile in `space`, copied along the route from GM; a value of this kernel is read where it is."""
         if operand.name not in self.params:
             moved = {n: sym(f"{n}_o") + sym(n) for n in self.tiles if n not in self.outer and n not in self.stream}
@@ -614,7 +504,7 @@ class _Builder:
         if route is None:
             raise TargetError(f"{self.target.name} has no path from {GM} to {space}")
         axes = (*statement.axes, *statement.reduced)
-        always = _Block(lines=block.lines, loaded=dict(block.loaded))
+        always = Block(lines=block.lines, loaded=dict(block.loaded))
         access = self.load(operand, axes, route[1], always, always)
         own = tuple(a for name in map(str, access.index) for a in axes if a.name == name)
         for space_on_way in route[2:]:
@@ -623,258 +513,3 @@ class _Builder:
             block.lines.append(Copy(Access(name, access.index), access, self.axes(own)))
             access = Access(name, access.index)
         return access
-
-    # -- a cube of its own -------------------------------------------------------------------------------------------
-    def _cube_lines(self, chunk: _Block, block: _Block) -> None:
-        """The cube's share of a tile: every contraction in blocks, each block's result put into the ring."""
-        for statement in self.analysis.contractions:
-            self._blocked(statement, block, put=True)
-
-    def _take(self, statement: Contract, block: _Block) -> None:
-        """The vector unit's share: collect the blocks of a contraction's result."""
-        self._blocked(statement, block, put=False)
-
-    def _blocked(self, statement: Contract, block: _Block, put: bool) -> None:
-        sizes = self._block_sizes(statement)
-        self.whole = {a.name for a in statement.axes if self._is_whole(a, sizes[a.name])}
-        loops = [(a, sizes[a.name]) for a in statement.axes if a.name not in self.whole]
-        before = self.tiles
-        outer_extents = {a.name: self.extent(a) for a in statement.axes}
-        inner = _Block()
-        for axis, size in loops:
-            inner.lines.append(Let(f"{axis.name}_b", sym(f"{axis.name}_u")))
-            if self._block_extent(axis, size) != size:
-                left = outer_extents[axis.name] - sym(f"{axis.name}_b")
-                inner.lines.append(Let(f"{axis.name}_m", minimum(size, left)))
-        (self._compute_block if put else self._collect_block)(statement, sizes, inner)
-        self.tiles = before
-        lines = tuple(inner.lines)
-        for axis, size in reversed(loops):
-            extent = outer_extents[axis.name]
-            head = [x for x in lines if isinstance(x, Let) and x.name.startswith(f"{axis.name}_")]
-            rest = tuple(x for x in lines if x not in head)
-            lines = (Loop(f"{axis.name}_u", 0, extent, size, (*head, *rest)),)
-        block.lines += lines
-
-    def _is_whole(self, axis: Axis, size: int) -> bool:
-        """Whether one block is the whole tile along an axis: tiles along an outer axis have an element at least."""
-        extent, bound = self.extent(axis), self.bound(axis.name)
-        fits = isinstance(bound, int) and bound <= size
-        return fits and (axis.name in self.outer or (isinstance(extent, int) and extent > 0))
-
-    def _begin(self, axis: str) -> Dim:
-        """Where a block begins in its tile."""
-        return 0 if axis in self.whole else sym(f"{axis}_b")
-
-    def _block_sizes(self, statement: Contract) -> dict[str, int]:
-        """Sizes of a block along the contraction's axes: rows and columns by the schedule, others one at a time."""
-        names = map(str, statement.target.index[-2:])
-        by_position = dict(zip(names, self.schedule.block, strict=False))
-        sizes = {}
-        for axis in statement.axes:
-            bound = self.bound(axis.name)
-            wanted = by_position.get(axis.name, 1)
-            sizes[axis.name] = max(1, min(wanted, bound)) if isinstance(bound, int) else wanted
-        return sizes
-
-    def _inside(self, statement: Contract, sizes: dict[str, int]) -> tuple[Axis, ...]:
-        return tuple(Axis(a.name, self._block_extent(a, sizes[a.name])) for a in statement.axes)
-
-    def _block_extent(self, axis: Axis, size: int) -> Dim:
-        """The extent of a block's axis: its size, or the least of that and what is left of the tile."""
-        extent = self.extent(axis)
-        if axis.name in self.whole:
-            return extent
-        return size if isinstance(extent, int) and extent % size == 0 else sym(f"{axis.name}_m")
-
-    def _ring(self, statement: Contract, sizes: dict[str, int]) -> Ring:
-        name = f"r{statement.target.name}"
-        known = next((r for r in self.rings if r.name == name), None)
-        if known is None:
-            shape = tuple(sizes.get(str(i), 1) for i in statement.target.index)
-            direct = (self.cube.result, self.vector.left) in self.target.paths
-            space = self.vector.left if direct else GM
-            known = Ring(name, statement.dtype, shape, 2, space, self.cube.name, self.vector.name)
-            self.rings.append(known)
-        return known
-
-    def _compute_block(self, statement: Contract, sizes: dict[str, int], block: _Block) -> None:
-        shape = tuple(sizes.get(str(i), 1) for i in statement.target.index)
-        result = self.buffer(statement.dtype, shape, self.cube.result)
-        ring = self._ring(statement, sizes) if self.drain is None else None
-        target = Access(result, statement.target.index)
-        axes = self._inside(statement, sizes)
-        depth = 1
-        inner, reduced = block, statement.reduced
-        shift = {a.name: dims.add(self._begin(a.name), sym(a.name)) for a in statement.axes}
-        first: Operand = Literal(statement.dtype, 0.0 if statement.dtype.is_float else 0)
-        if self.drain is not None and self.drain.bias is not None:
-            first = self._block_operand(statement, self.drain.bias, BIAS, sizes, shift, block)
-        block.lines.append(Copy(target, first, axes))
-        if reduced:
-            depth = self._depth(statement)
-            inner = self._deepened(reduced[0], depth)
-        operands = []
-        for operand, space in ((statement.left, self.cube.left), (statement.right, self.cube.right)):
-            operands.append(self._block_operand(statement, operand, space, sizes, shift, inner))
-        size = depth if reduced else 1
-        folded = tuple(Axis(a.name, self._depth_extent(a, size)) for a in reduced)
-        line = replace(
-            statement, target=target, left=operands[0], right=operands[1], axes=axes, reduced=folded, accumulate=True
-        )
-        inner.lines.append(line)
-        if reduced:
-            block.lines.append(Loop(f"{reduced[0].name}_t", 0, reduced[0].extent, size, tuple(inner.lines)))
-        if ring is not None:
-            block.lines.append(Put(ring.name, result))
-            return
-        assert self.drain is not None
-        moved = dict(shift)
-        for name in self.outer:
-            moved[name] = sym(f"{name}_o") + moved.get(name, sym(name))
-        goal = Access(self.drain.target.name, tuple(substitute(i, moved) for i in self.drain.target.index))
-        block.lines.append(Copy(goal, target, axes, self.drain.through, self.drain.scale))
-
-    def _depth(self, statement: Contract) -> int:
-        """The schedule's depth of a block, or less where an operand's depth is made of parts (heads, say), so that no
-        block crosses from one to the next."""
-        axis = statement.reduced[0]
-        depth = _within(self.schedule.block[2], axis)
-        indices = (*statement.left.index, *statement.right.index)
-        parts = gcd(*[d for i in indices for d in _divisors(i, axis.name)], 0)
-        while parts and parts % depth:
-            depth -= 1
-        return depth
-
-    def _depth_extent(self, axis: Axis, size: int) -> Dim:
-        exact = isinstance(axis.extent, int) and axis.extent % size == 0
-        return size if exact else sym(f"{axis.name}_n")
-
-    def _block_operand(
-        self,
-        statement: Contract,
-        operand: Access,
-        space: str,
-        sizes: dict[str, int],
-        shift: dict[str, Dim],
-        block: _Block,
-    ) -> Access:
-        route = self.target.route(GM, space)
-        literal = self._literal_behind(operand)
-        if route is None or (operand.name not in self.params and literal is None):
-            raise TargetError(f"{self.target.name} has no path for operand {operand.name} to {space}")
-        depth = {a.name for a in statement.reduced}
-        used = {n for i in operand.index for n in symbols(i)}
-        if space in (self.cube.left, self.cube.right):  # the unit reads what repeats, too
-            used |= symbols((0, 0, *statement.target.index)[-2 if space == self.cube.left else -1]) | depth
-        own = [a for a in (*statement.axes, *statement.reduced) if a.name in used]
-        size = {a.name: self._depth(statement) for a in statement.reduced}
-        shape = tuple(size[a.name] if a.name in depth else sizes[a.name] for a in own)
-        axes = tuple(
-            Axis(
-                a.name,
-                self._depth_extent(a, size[a.name]) if a.name in depth else self._block_extent(a, sizes[a.name]),
-            )
-            for a in own
-        )
-        index = tuple(sym(a.name) for a in own)
-        blocks = {a.name: self.outer.get(a.name, sizes[a.name]) for a in statement.axes}
-        moved = {n: _Offset(self._begin(n), sizes[n], sizes[n]) for n in blocks}
-        moved |= {n: _Offset(sym(f"{n}_o"), size[n], size[n]) for n in depth}
-        for name, tile in self.outer.items():
-            inner = moved.get(name, _Offset(0, tile, tile))
-            moved[name] = _Offset(dims.add(sym(f"{name}_o"), inner.start), gcd(tile, inner.step), inner.bound)
-        if literal is not None:
-            value = _shifted(literal.value, moved) if isinstance(literal.value, Expr) else literal.value
-            target = Access(self.buffer(literal.dtype, shape, space), index)
-            block.lines.append(Copy(target, Literal(literal.dtype, value), axes))
-            return target
-        source = Access(operand.name, tuple(_shifted(i, moved) for i in operand.index))
-        dtype = self.params[operand.name].dtype
-        for stop in route[1:]:
-            name = self.buffer(dtype, shape, stop)
-            block.lines.append(Copy(Access(name, index), source, axes))
-            source = Access(name, index)
-        return source
-
-    def _literal_behind(self, operand: Access) -> Literal | None:
-        """The literal that a value holds everywhere; None for other values and for parameters."""
-        made = self.analysis.definitions.get(operand.name, [None])[0]
-        if isinstance(made, Map) and made.op == "copy" and isinstance(made.operands[0], Literal):
-            return made.operands[0]
-        return None
-
-    def _collect_block(self, statement: Contract, sizes: dict[str, int], block: _Block) -> None:
-        ring = self._ring(statement, sizes)
-        slot = self.buffer(statement.dtype, ring.shape, self.vector.left)
-        block.lines.append(Take(slot, ring.name))
-        value = self.value_buffer(statement)
-        shift = {a.name: dims.add(self._begin(a.name), sym(a.name)) for a in statement.axes}
-        target = Access(value, tuple(substitute(i, shift) for i in statement.target.index))
-        block.lines.append(Copy(target, Access(slot, statement.target.index), self._inside(statement, sizes)))
-
-
-@dataclass(frozen=True)
-class _Offset:
-    """Where an axis of a tile begins in the whole: a multiple of `step`. The axis itself stays below `bound`."""
-
-    start: Dim
-    step: int
-    bound: int
-
-
-def _shifted(index: Dim, offsets: Mapping[str, _Offset]) -> Dim:
-    """An index of the whole, over the axes of a tile. A division that no tile crosses leaves no trace of the axis: a
-    tile of 32 begins at 64 * q + r with r <= 32, and (64 * q + r + i) // 64 is q for i < 32."""
-    plain = substitute(index, {n: dims.add(o.start, sym(n)) for n, o in offsets.items()})
-    if not isinstance(plain, Expr) or not _divided(plain, offsets):
-        return plain
-    periods = {n: lcm(o.step, *_divisors(index, n)) for n, o in offsets.items()}
-    counted: dict[str, Dim] = {n: sym(f"{n}_q") * period + sym(n) for n, period in periods.items()}
-    counted |= {n: dims.add(counted[n], sym(f"{n}_r")) for n, o in offsets.items() if periods[n] != o.step}
-    bounds = {n: o.bound for n, o in offsets.items()}
-    bounds |= {f"{n}_r": periods[n] - o.step + 1 for n, o in offsets.items()}
-    clean = substitute(index, counted, bounds)
-    if not _divided_alone(clean, offsets):
-        return plain
-    back = {f"{n}_q": dims.floordiv(o.start, periods[n]) for n, o in offsets.items()}
-    return substitute(clean, back | {f"{n}_r": dims.modulo(o.start, periods[n]) for n, o in offsets.items()})
-
-
-def _divisors(dim: Dim, axis: str) -> set[int]:
-    """The numbers that an axis is divided by."""
-    return {
-        atom.right
-        for atoms, _ in dims.terms_of(dim)
-        for atom in atoms
-        if isinstance(atom, dims.Compound) and isinstance(atom.right, int) and axis in symbols(dims.alone(atom))
-    }
-
-
-def _divided(dim: Dim, axes: Collection[str]) -> bool:
-    """Whether one of the axes stands inside a division."""
-    return any(
-        isinstance(atom, dims.Compound) and not symbols(dims.alone(atom)).isdisjoint(axes)
-        for atoms, _ in dims.terms_of(dim)
-        for atom in atoms
-    )
-
-
-def _divided_alone(dim: Dim, axes: Collection[str]) -> bool:
-    """Whether the axes stand inside divisions with nothing else, if at all: no offset is left there."""
-    inside = [
-        symbols(dims.alone(atom))
-        for atoms, _ in dims.terms_of(dim)
-        for atom in atoms
-        if isinstance(atom, dims.Compound)
-    ]
-    return all(found.isdisjoint(axes) or len(found) == 1 for found in inside)
-
-
-def _within(size: int, axis: Axis) -> int:
-    """A block size no longer than the axis, and never nothing."""
-    return max(1, min(size, _int(axis.extent, size)))
-
-
-def _int(extent: Dim, otherwise: int) -> int:
-    return extent if isinstance(extent, int) else otherwise
