@@ -58,6 +58,16 @@ __aicore__ inline void Store(const GlobalTensor<T>& to, const LocalTensor<T>& fr
     }
 }
 
+// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
+struct Share {
+    int64_t first, last;
+    __aicore__ inline Share(int64_t chunks, int64_t unit, int64_t core, int64_t cores) {
+        const int64_t units = (chunks + unit - 1) / unit;
+        first = Least(units * core / cores * unit, chunks);
+        last = Least(units * (core + 1) / cores * unit, chunks);
+    }
+};
+
 // How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
 // along the other axis, to be turned on the way to L0.
 enum class FractalForm { Plain, Single, Turned };
@@ -251,16 +261,6 @@ struct Ring {
     __aicore__ inline void Skip() {
         CrossCoreWaitFlag(Ready);
         Read();
-    }
-};
-
-// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
-struct Share {
-    int64_t first, last;
-    __aicore__ inline Share(int64_t chunks, int64_t unit, int64_t core, int64_t cores) {
-        const int64_t units = (chunks + unit - 1) / unit;
-        first = Least(units * core / cores * unit, chunks);
-        last = Least(units * (core + 1) / cores * unit, chunks);
     }
 };
 

@@ -9,6 +9,16 @@ __aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
+// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
+struct Share {
+    int64_t first, last;
+    __aicore__ inline Share(int64_t chunks, int64_t unit, int64_t core, int64_t cores) {
+        const int64_t units = (chunks + unit - 1) / unit;
+        first = Least(units * core / cores * unit, chunks);
+        last = Least(units * (core + 1) / cores * unit, chunks);
+    }
+};
+
 // How the rows of an operand lie: as the product reads them; so, and a single row stays a row;
 // along the other axis, to be turned on the way to L0.
 enum class FractalForm { Plain, Single, Turned };
@@ -166,16 +176,6 @@ __aicore__ inline void DrainScaled(const GlobalTensor<half>& to, const LocalTens
     shape.deqScalar = scale;
     Fixpipe<half, int32_t, CFG_ROW_MAJOR>(to, from, shape);
 }
-
-// The chunks of this core: a balanced part, cut where no two cores write one block of 32 bytes.
-struct Share {
-    int64_t first, last;
-    __aicore__ inline Share(int64_t chunks, int64_t unit, int64_t core, int64_t cores) {
-        const int64_t units = (chunks + unit - 1) / unit;
-        first = Least(units * core / cores * unit, chunks);
-        last = Least(units * (core + 1) / cores * unit, chunks);
-    }
-};
 
 // The open dimensions of this launch.
 struct Tiling {
