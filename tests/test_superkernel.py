@@ -155,6 +155,22 @@ def test_early_tiles_come_before_the_wait() -> None:
     assert "Early" not in text_of(lowered(products, off=("early-start",)))
 
 
+def scaled(F: GraphBuilder) -> None:
+    """Rows and one number of theirs that comes from the launch's first phase."""
+    total = F.sum(F.softmax(F.matmul(F.input("x", F32, (96, 64)), F.input("w", F32, (64, 50))), axis=-1), axes=(0, 1))
+    y = F.mul(F.input("p", F32, (600, 800)), F.input("r", F32, (800,)))
+    F.output(F.div(F.add(y, F.input("q", F32, (800,))), total))
+
+
+def test_a_copy_has_a_wait_of_its_own_where_later_ones_start_early() -> None:
+    """Tiles are copied after the row that they are used with, and waited for, but the first was copied before."""
+    early, late = text_of(lowered(scaled)), text_of(lowered(scaled, off=("early-start",)))
+    assert "kernel.EarlyLoad1Of0(" in early and "load0.EnQue" in early
+    assert "load1.EnQue" in late and "load0.EnQue" not in late
+    for off in ((), ("early-start",)):
+        run(scaled, CHIPS[0], off)
+
+
 # -- switches ----------------------------------------------------------------------------------------------------------
 def test_without_reuse_the_workspace_shares_no_bytes() -> None:
     def spans(off: tuple[str, ...]) -> list[tuple[int, int]]:
