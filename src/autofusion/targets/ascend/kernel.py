@@ -307,7 +307,7 @@ class _Class:
         with self.w.block(f"__aicore__ inline void Step{number}(int64_t first, int64_t last)"):
             self._declared(parallel)
             with self.w.block(f"for (int64_t {parallel.var} = first; {parallel.var} < last; ++{parallel.var})"):
-                self._body(parallel.body)
+                self._body(parallel.body, parallel.count != 1)
             self._report()
 
     def _report(self) -> None:
@@ -359,7 +359,7 @@ class _Class:
                 with self.w.block(f"if (({var} - first) / unit % 2 != turn)"):
                     self._skipped(parallel.body)
                     self.w.line("continue;")
-                self._body(parallel.body)
+                self._body(parallel.body, parallel.count != 1)
             self._report()
 
     def _skipped(self, body: Sequence[Any]) -> None:
@@ -392,7 +392,8 @@ class _Class:
         return {access.name for access in accesses(statement)}
 
     # -- bodies ------------------------------------------------------------------------------------------------------
-    def _body(self, body: Sequence[Any]) -> None:
+    def _body(self, body: Sequence[Any], repeated: bool = True) -> None:
+        """`repeated`: a core may do it more than once."""
         block = self.layout.blocks[id(body)]
         rest = []
         for line in body:
@@ -427,13 +428,14 @@ class _Class:
         if stores:
             self._copy_out(block, stores)
         if loads:
-            self._drop_wait(block, opened)
+            self._drop_wait(block, opened, repeated)
             self.w.line(f"load{block.level}.FreeTensor(in{block.level});")
 
-    def _drop_wait(self, block: Block, opened: int) -> None:
+    def _drop_wait(self, block: Block, opened: int, repeated: bool) -> None:
         """The copy's EnQue and DeQue, where no line from `opened` on needs them."""
         ahead = {each.queue for each in self.early}
-        if any(name in self.flags for name in block.loads) or awaited(self.w.lines[opened:], block.loads, ahead):
+        lines = self.w.lines[opened:]
+        if any(name in self.flags for name in block.loads) or awaited(lines, block.loads, ahead, repeated):
             return
         waits = f"load{block.level}.EnQue(", f"load{block.level}.DeQue<"
         head = self.w.lines[:opened]
