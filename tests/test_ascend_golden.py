@@ -28,6 +28,7 @@ from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
 from autofusion.jit.ascend import ARCHITECTURES
 from autofusion.runtime import aicore
+from autofusion.targets.ascend import order
 from autofusion.targets.ascend.render import Source
 
 FOLDER = Path(__file__).parent / "golden" / "ascend"
@@ -148,6 +149,33 @@ def test_golden(name: str) -> None:
 
 def test_no_golden_file_is_left_over_and_each_has_its_reading() -> None:
     assert {p.name for p in FOLDER.iterdir()} == {f"{name}.{kind}" for name in KERNELS for kind in ("cpp", "md")}
+
+
+# -- which copies are waited for --------------------------------------------------------------------------------------
+TILES = ("for (int64_t t = c * 2; t < Least(9, c * 2 + 2); ++t) {", "    in1 = load1.DeQue<uint8_t>();")
+READ, ELEMENT = "Add(v0[0], v0[0], b3[0], 8);", "const float x = b3.GetValue(0);"
+SOME = ("for (int64_t i1_t = 0; i1_t < i1_n; i1_t += 8) {", "    in1 = load1.DeQue<uint8_t>();")
+
+
+@pytest.mark.parametrize(
+    ("lines", "early", "repeated", "wanted"),
+    [
+        ([READ], (), False, True),
+        ([*TILES, f"    {READ}", "}"], (), True, False),
+        ([*TILES, f"    {READ}", "}"], ("load1",), True, True),
+        ([READ, *TILES, "}"], (), True, True),
+        ([*TILES, "}", READ], (), True, True),
+        ([*SOME, f"    {READ}", "}"], (), True, True),  # no tile: the next copy would not be ordered after this one
+        ([*SOME, f"    {READ}", "}"], (), False, False),
+        ([ELEMENT, f"// {READ}"], (), False, False),
+        ([ELEMENT], (), True, True),
+        ([ELEMENT, *TILES, "}"], (), True, False),
+    ],
+)
+def test_a_copy_is_waited_for_where_nothing_else_orders_it(
+    lines: list[str], early: tuple[str, ...], repeated: bool, wanted: bool
+) -> None:
+    assert order.awaited(lines, ["b3"], early, repeated) == wanted
 
 
 # -- what is lost when a synchronisation is ----------------------------------------------------------------------------
