@@ -288,19 +288,6 @@ struct Plus {
     }
 };
 
-struct Times {
-    static constexpr bool LOSES_NAN = false;
-    template <typename T, typename Mask>
-    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
-        Mul(to, a, b, mask, static_cast<uint8_t>(repeats), form);
-    }
-    template <typename T>
-    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
-        Muls(to, to, state, static_cast<int32_t>(n));
-    }
-};
-
 struct Larger {
     static constexpr float IDENTITY = -INFINITE;
     static constexpr int64_t MOST = 255;
@@ -326,6 +313,14 @@ struct Minus {
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
                                        Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+};
+
+struct Over {
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Div(to, a, b, mask, static_cast<uint8_t>(repeats), form);
     }
 };
 
@@ -461,16 +456,16 @@ struct Tiling {
     int64_t unused;
 };
 
-// t_2: matmul, add, max, sub, exp, sum, div, mul
+// t_2: matmul, add, max, sub, exp, sum, div
 class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, GM_ADDR p2Address, GM_ADDR p3Address, GM_ADDR rv0Address, const Tiling& tiling) {
         if ASCEND_IS_AIV {
             pipe.InitBuffer(load1, 2, 7168);
             pipe.InitBuffer(store1, 2, 3584);
-            pipe.InitBuffer(area, 27744);
+            pipe.InitBuffer(area, 11360);
             work = area.Get<uint8_t>();
-            Duplicate(work.ReinterpretCast<float>(), 0.0f, 6936);  // whole vectors are read
+            Duplicate(work.ReinterpretCast<float>(), 0.0f, 2840);  // whole vectors are read
         }
         if ASCEND_IS_AIC {
             pipe.InitBuffer(result, 2, 4096);
@@ -491,37 +486,37 @@ public:
             for (int64_t t = c; t < Least(19, c + 1); ++t) {
                 const int64_t i0_o = t * 16;
                 const int64_t i0_n = Least(300 - i0_o, 16);
-                LocalTensor<float> b10 = result.AllocTensor<float>();
-                bool b10Fresh = true;
+                LocalTensor<float> b9 = result.AllocTensor<float>();
+                bool b9Fresh = true;
                 for (int64_t i2_t = 0; i2_t < 1000; i2_t += 128) {
                     const int64_t i2_o = i2_t;
                     const int64_t i2_n = Least(1000 - i2_o, 128);
-                    LocalTensor<float> b11 = left1.AllocTensor<float>();
-                    Fractals<FractalForm::Single>(b11, p0[i0_o * 1000 + i2_o], i0_n, i2_n, 1000);
-                    left1.EnQue(b11);
-                    b11 = left1.DeQue<float>();
-                    LocalTensor<float> b12 = left2.AllocTensor<float>();
-                    Left(b12, b11, i0_n, i2_n);
-                    left1.FreeTensor(b11);
-                    LocalTensor<float> b13 = right1.AllocTensor<float>();
-                    Fractals<FractalForm::Turned>(b13, p1[i2_o * 50], i2_n, 50, 50);
-                    right1.EnQue(b13);
-                    b13 = right1.DeQue<float>();
-                    LocalTensor<float> b14 = right2.AllocTensor<float>();
-                    RightTurned(b14, b13, 50, i2_n);
-                    right1.FreeTensor(b13);
-                    left2.EnQue(b12);
-                    b12 = left2.DeQue<float>();
-                    Multiply(b10, b12, b14, i0_n, 50, i2_n, b10Fresh);
-                    b10Fresh = false;
-                    left2.FreeTensor(b12);
-                    right2.FreeTensor(b14);
+                    LocalTensor<float> b10 = left1.AllocTensor<float>();
+                    Fractals<FractalForm::Single>(b10, p0[i0_o * 1000 + i2_o], i0_n, i2_n, 1000);
+                    left1.EnQue(b10);
+                    b10 = left1.DeQue<float>();
+                    LocalTensor<float> b11 = left2.AllocTensor<float>();
+                    Left(b11, b10, i0_n, i2_n);
+                    left1.FreeTensor(b10);
+                    LocalTensor<float> b12 = right1.AllocTensor<float>();
+                    Fractals<FractalForm::Turned>(b12, p1[i2_o * 50], i2_n, 50, 50);
+                    right1.EnQue(b12);
+                    b12 = right1.DeQue<float>();
+                    LocalTensor<float> b13 = right2.AllocTensor<float>();
+                    RightTurned(b13, b12, 50, i2_n);
+                    right1.FreeTensor(b12);
+                    left2.EnQue(b11);
+                    b11 = left2.DeQue<float>();
+                    Multiply(b9, b11, b13, i0_n, 50, i2_n, b9Fresh);
+                    b9Fresh = false;
+                    left2.FreeTensor(b11);
+                    right2.FreeTensor(b13);
                 }
-                result.EnQue(b10);
-                b10 = result.DeQue<float>();
-                Drain(rv0.ToFill(), b10, i0_n, 50, 50, false);
+                result.EnQue(b9);
+                b9 = result.DeQue<float>();
+                Drain(rv0.ToFill(), b9, i0_n, 50, 50, false);
                 rv0.Filled();
-                result.FreeTensor(b10);
+                result.FreeTensor(b9);
             }
         }
         rv0.Close();
@@ -534,9 +529,7 @@ public:
         const LocalTensor<float> v3 = At<float>(work, 7168);  // t_2.sub
         const LocalTensor<float> v4 = At<float>(work, 0);  // t_2.exp
         const LocalTensor<float> v5 = At<float>(work, 3584);  // t_2.sum
-        const LocalTensor<float> v6 = At<float>(work, 4320);  // t_2.div
-        const LocalTensor<float> t0 = At<float>(work, 10752);
-        const LocalTensor<float> reduction = At<float>(work, 27136);
+        const LocalTensor<float> reduction = At<float>(work, 10752);
         for (int64_t c = first; c < last; ++c) {
             if ((c - first) / unit % 2 != turn) {
                 for (int64_t t = c; t < Least(19, c + 1); ++t) {
@@ -558,7 +551,7 @@ public:
                 const LocalTensor<float> b0 = At<float>(in1, 0);
                 const LocalTensor<float> b3 = At<float>(in1, 3584);
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
-                const LocalTensor<float> v7 = At<float>(out1, 0);
+                const LocalTensor<float> v6 = At<float>(out1, 0);
                 // t
                 Muls(v0[0], b0[0], 1.0f, (i0_n * 56));
                 // t_1
@@ -571,15 +564,8 @@ public:
                 Exp(v4[0], v3[0], (i0_n * 56));
                 // t_2.sum
                 FoldRows<Plus, true>(v5[0], v4[0], i0_n, 50, 56, reduction, 16);
-                // t_2.div
-                for (int64_t j = 0; j < i0_n * 8; j += CHUNK) {
-                    const int32_t n = static_cast<int32_t>(Least(CHUNK, i0_n * 8 - j));
-                    const int32_t whole = RoundUp(n, 64);
-                    Duplicate(t0, 1.0f, whole);
-                    Div(v6[j], t0, v5[j], n);
-                }
                 // t_2
-                ByRows<Times, Along::ROW, Along::ROW, Along::BLOCK>(v7[0], v4[0], v6[0], i0_n, 50, 56, 56, 8);
+                ByRows<Over, Along::ROW, Along::ROW, Along::BLOCK>(v6[0], v4[0], v5[0], i0_n, 50, 56, 56, 8);
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
                 Store(p3[i0_o * 50], At<float>(out1, 0)[0], i0_n, 50, 50, 56);
@@ -590,7 +576,6 @@ public:
     }
 
 private:
-    static constexpr int64_t CHUNK = 4096;  // elements of a temporary
     TQue<TPosition::VECIN, 1> load1;
     TQue<TPosition::VECOUT, 1> store1;
     TQue<TPosition::CO1, 1> result;

@@ -11,10 +11,6 @@ __aicore__ inline int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 __aicore__ inline int64_t Greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-__aicore__ inline int32_t RoundUp(int32_t n, int32_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
 // A part of a byte tensor, as elements of T.
 template <typename T>
 __aicore__ inline LocalTensor<T> At(const LocalTensor<uint8_t>& bytes, uint32_t offset) {
@@ -92,19 +88,6 @@ struct Plus {
     }
 };
 
-struct Times {
-    static constexpr bool LOSES_NAN = false;
-    template <typename T, typename Mask>
-    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
-                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
-        Mul(to, a, b, mask, static_cast<uint8_t>(repeats), form);
-    }
-    template <typename T>
-    static __aicore__ inline void Each(const LocalTensor<T>& to, T state, int64_t n) {
-        Muls(to, to, state, static_cast<int32_t>(n));
-    }
-};
-
 struct Larger {
     static constexpr float IDENTITY = -INFINITE;
     static constexpr int64_t MOST = 255;
@@ -130,6 +113,14 @@ struct Minus {
     static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
                                        Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
         Sub(to, a, b, mask, static_cast<uint8_t>(repeats), form);
+    }
+};
+
+struct Over {
+    template <typename T, typename Mask>
+    static __aicore__ inline void Step(const LocalTensor<T>& to, const LocalTensor<T>& a, const LocalTensor<T>& b,
+                                       Mask mask, int64_t repeats, const BinaryRepeatParams& form) {
+        Div(to, a, b, mask, static_cast<uint8_t>(repeats), form);
     }
 };
 
@@ -265,15 +256,15 @@ struct Tiling {
     int64_t unused;
 };
 
-// t: max, sub, exp, sum, div, mul
+// t: max, sub, exp, sum, div
 class K0 {
 public:
     __aicore__ inline void Init(TPipe& pipe, GM_ADDR p0Address, GM_ADDR p1Address, const Tiling& tiling) {
         pipe.InitBuffer(load1, 2, 20000);
         pipe.InitBuffer(store1, 2, 20000);
-        pipe.InitBuffer(area, 58880);
+        pipe.InitBuffer(area, 42496);
         work = area.Get<uint8_t>();
-        Duplicate(work.ReinterpretCast<float>(), 0.0f, 14720);  // whole vectors are read
+        Duplicate(work.ReinterpretCast<float>(), 0.0f, 10624);  // whole vectors are read
         p0.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p0Address));
         p1.SetGlobalBuffer(reinterpret_cast<__gm__ float*>(p1Address));
     }
@@ -283,9 +274,7 @@ public:
         const LocalTensor<float> v1 = At<float>(work, 384);  // t.sub
         const LocalTensor<float> v2 = At<float>(work, 20384);  // t.exp
         const LocalTensor<float> v3 = At<float>(work, 0);  // t.sum
-        const LocalTensor<float> v4 = At<float>(work, 384);  // t.div
-        const LocalTensor<float> t0 = At<float>(work, 40384);
-        const LocalTensor<float> reduction = At<float>(work, 56768);
+        const LocalTensor<float> reduction = At<float>(work, 40384);
         for (int64_t c = first; c < last; ++c) {
             for (int64_t t = c * 4; t < Least(128, c * 4 + 4); ++t) {
                 const int64_t i0_o = t * 5;
@@ -295,7 +284,7 @@ public:
                 in1 = load1.DeQue<uint8_t>();
                 const LocalTensor<float> b1 = At<float>(in1, 0);
                 LocalTensor<uint8_t> out1 = store1.AllocTensor<uint8_t>();
-                const LocalTensor<float> v5 = At<float>(out1, 0);
+                const LocalTensor<float> v4 = At<float>(out1, 0);
                 // t.max
                 FoldRows<Larger, true>(v0[0], b1[0], 5, 1000, 1000, reduction, 8);
                 // t.sub
@@ -304,16 +293,8 @@ public:
                 Exp(v2[0], v1[0], 5000);
                 // t.sum
                 FoldRows<Plus, true>(v3[0], v2[0], 5, 1000, 1000, reduction, 8);
-                // t.div
-                {
-                    constexpr int64_t j = 0;
-                    constexpr int32_t n = 40;
-                    const int32_t whole = RoundUp(n, 64);
-                    Duplicate(t0, 1.0f, whole);
-                    Div(v4[j], t0, v3[j], n);
-                }
                 // t
-                ByRows<Times, Along::ROW, Along::ROW, Along::BLOCK>(v5[0], v2[0], v4[0], 5, 1000, 1000, 1000, 8);
+                ByRows<Over, Along::ROW, Along::ROW, Along::BLOCK>(v4[0], v2[0], v3[0], 5, 1000, 1000, 1000, 8);
                 store1.EnQue(out1);
                 out1 = store1.DeQue<uint8_t>();
                 Store(p1[i0_o * 1000], At<float>(out1, 0)[0], 5, 1000, 1000, 1000);
