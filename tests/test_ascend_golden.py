@@ -70,11 +70,6 @@ def gathered(F: GraphBuilder) -> None:
     F.output(F.cast(F.mul(F.gather(table, at, axis=0), 0.5), dtype=BF16))
 
 
-def turned(F: GraphBuilder) -> None:
-    x, y = F.input("x", F32, (60, 70)), F.input("y", F32, (70, 60))
-    F.output(F.add(F.transpose(x), y))
-
-
 def open_rows(F: GraphBuilder) -> None:
     F.output(F.exp(F.mul(F.input("x", F32, (n, 20)), F.input("y", F32, (20,)))))
 
@@ -87,11 +82,6 @@ def integers(F: GraphBuilder) -> None:
 def product(F: GraphBuilder) -> None:
     x, w, b = F.input("x", F32, (33, 2000)), F.input("w", F32, (2000, 50)), F.input("b", F32, (50,))
     F.output(F.relu(F.add(F.matmul(x, w), b)))
-
-
-def halves(F: GraphBuilder) -> None:
-    x, w = F.input("x", F16, (33, 3000)), F.input("w", F16, (50, 3000))
-    F.output(F.matmul(x, F.transpose(w)))
 
 
 def product_softmax(F: GraphBuilder) -> None:
@@ -116,11 +106,9 @@ KERNELS: dict[str, Kernel] = {
     "layer_norm_float16": Kernel(layer_norm, tolerance=4),
     "sum_of_everything": Kernel(total),
     "gather_bfloat16": Kernel(gathered),
-    "transpose_add": Kernel(turned),
     "open_rows": Kernel(open_rows, size=777),
     "int32_where": Kernel(integers),
     "matmul_bias_relu": Kernel(product, tolerance=1024),
-    "matmul_float16_950": Kernel(halves, B950, tolerance=4),
     "matmul_add_softmax": Kernel(product_softmax, tolerance=1024),
     "matmul_add_softmax_950": Kernel(product_softmax, B950, tolerance=1024),
     "matmul_int8": Kernel(bytes_product, tolerance=0),
