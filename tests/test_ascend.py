@@ -114,6 +114,40 @@ def test_examples_are_one_launch(name: str, chip: str, dtype: DType) -> None:
         assert_close(result, wanted.astype(dtype.numpy), tolerance, scale)
 
 
+# -- memory ----------------------------------------------------------------------------------------------------------
+def gated(F: GraphBuilder, x: Value) -> Value:
+    return F.mul(F.tanh(F.add(x, 1.0)), x)
+
+
+@full
+@pytest.mark.parametrize("columns", [1024, 1000])
+@pytest.mark.parametrize("operators", [gated, lambda F, x: F.softmax(x, axis=-1)], ids=["elementwise", "softmax"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_large_tensors_fill_the_unified_buffer(
+    chip: str, operators: Callable[[GraphBuilder, Value], Value], columns: int
+) -> None:
+    """Of tensors of 16 times the cores' buffers, 80 % of a buffer is written and read, and each element moved once."""
+    usable = api.find_target(chip).spaces["UB"].bytes
+    rows = -(-16 * usable * 2 * api.find_target(chip).cores // (4 * columns)) + 3
+    F = GraphBuilder("large")
+    F.output(operators(F, F.input("x", F32, (rows, columns))))
+    graph = F.build()
+    found = compiled(graph, chip)
+    x = np.random.default_rng(0).standard_normal((rows, columns), dtype=np.float32)
+    (result,) = found.run([x])
+    assert_close(result[::997], reference(operators_on(operators, (rows // 997 + 1, columns)), [x[::997]])[0], 256)
+    (report,) = reports(found)
+    assert 0.8 * usable <= report.used["UB"] <= usable
+    moved = sum(report.gm_read) + sum(report.gm_written)
+    assert 2 * x.nbytes <= moved <= 1.05 * 2 * x.nbytes
+
+
+def operators_on(operators: Callable[[GraphBuilder, Value], Value], shape: tuple[int, ...]) -> Graph:
+    F = GraphBuilder("small")
+    F.output(operators(F, F.input("x", F32, shape)))
+    return F.build()
+
+
 # -- row lengths -----------------------------------------------------------------------------------------------------
 def one_group(width: int, dtype: DType = F32) -> list[Graph]:
     """The examples that are one group, with a last dimension of `width`."""
