@@ -102,6 +102,14 @@ def test_text_reads_back(dim: Dim) -> None:
     assert parse(str(dim)) == dim
 
 
+def test_multiples_of_extremes_are_compared() -> None:
+    i, n = dims.symbol("i"), dims.symbol("n")
+    least, most = dims.minimum(i, n), dims.maximum(i, n)
+    assert dims.minimum(i * 2, least * 2) == least * 2
+    assert dims.maximum(i * 2, most * 2) == most * 2
+    assert not dims.at_least(least * 2, i * 2)
+
+
 @unhurried
 @given(expressions(), assignments())
 def test_text_of_bounded_forms_has_the_same_value(dim: Dim, values: dict[str, int]) -> None:

@@ -466,11 +466,11 @@ def _at_least(a: Dim, b: Dim, bounds: _Known | None) -> bool:
 
 
 def _extreme(dim: Dim) -> Compound | None:
-    """The minimum or maximum that a dim is; None for anything else."""
-    if isinstance(dim, Expr) and len(dim.terms) == 1 and dim.terms[0][1] == 1 and len(dim.terms[0][0]) == 1:
-        atom = dim.terms[0][0][0]
+    """The minimum or maximum that a dim is, or is a multiple of: 2*min(i,n) is min(2*i,2*n). None for anything else."""
+    if isinstance(dim, Expr) and len(dim.terms) == 1 and dim.terms[0][1] > 0 and len(dim.terms[0][0]) == 1:
+        (atom,), factor = dim.terms[0]
         if isinstance(atom, Compound) and atom.kind in ("min", "max"):
-            return atom
+            return Compound(atom.kind, multiply(atom.left, factor), multiply(atom.right, factor))
     return None
 
 
