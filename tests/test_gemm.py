@@ -119,17 +119,20 @@ def test_open_extents() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("heads", "size"), [(3, 64), (12, 16), (5, 48), (2, 20), (30, 32)])
-def test_heads_beside_each_other(level: str, heads: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("heads", "size", "rows"),
+    [(3, 64, 37), (12, 16, 37), (5, 48, 37), (2, 20, 37), (30, 32, 37), (64, 64, 3), (3, 64, 1)],
+)
+def test_heads_beside_each_other(level: str, heads: int, size: int, rows: int) -> None:
     """The depth runs over heads and their elements, which do not follow each other in memory."""
     F = GraphBuilder("projection")
-    x = F.input("x", DType.FLOAT32, (2, heads, 37, size))
-    w = RNG.standard_normal((heads * size, 96)).astype(np.float32)
-    flat = F.reshape(F.transpose(x, axes=(0, 2, 1, 3)), shape=(2, 37, heads * size))
+    x = F.input("x", DType.FLOAT32, (2, heads, rows, size))
+    w = RNG.standard_normal((heads * size, 32)).astype(np.float32)
+    flat = F.reshape(F.transpose(x, axes=(0, 2, 1, 3)), shape=(2, rows, heads * size))
     F.output(F.matmul(flat, F.constant(w)))
     F.output(F.matmul(flat, F.input("v", DType.FLOAT32, w.shape)))
-    given = RNG.standard_normal((2, heads, 37, size)).astype(np.float32)
-    wanted = given.transpose(0, 2, 1, 3).reshape(2, 37, -1).astype(np.float64) @ w
+    given = RNG.standard_normal((2, heads, rows, size)).astype(np.float32)
+    wanted = given.transpose(0, 2, 1, 3).reshape(2, rows, -1).astype(np.float64) @ w
     for found in api.compile_graph(F.build(), target_of(level))(given, w):
         assert np.allclose(found, wanted, rtol=1e-4, atol=1e-3)
 

@@ -130,7 +130,7 @@ class Gemm:
         self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
         self.packs_left = self._packs_left(rows, columns)
         self.deepest = DEPTH
-        if rows <= STREAMED and neighbours:
+        if rows <= STREAMED and neighbours and not roles.cut:  # nothing is packed then
             self.deepest = STEPS if roles.panels is None else MANY
         self.packer = Packer(e, self.lanes, statement.dtype)
 
