@@ -295,6 +295,12 @@ def repeated(F: GraphBuilder) -> None:
     F.output(F.matmul(F.expand(F.input("y", F16, (columns,)), shape=(rows, columns)), w))
 
 
+def padded_bytes(F: GraphBuilder) -> None:
+    """Rows of 7 elements into rows of 10: what follows them is no padding."""
+    x = F.input("x", DType.BOOL, (5, 7))
+    F.output(F.pad(x, before=(2, 0), after=(1, 3), mode="constant", value=2.0))
+
+
 def rotated(F: GraphBuilder) -> None:
     """The halves of rows, swapped, as in rotary positions: half a row is no row with padding."""
     x = F.mul(x_of(F, shape=(64, 32)), x_of(F, shape=(64, 32), name="y"))
@@ -393,6 +399,7 @@ GRAPHS: dict[str, tuple[Build, float]] = {
     "concat of columns in float16": (joined(1, F16), 0),
     "split": (split, 0),
     "halves of rows swapped": (rotated, 0),
+    "bytes padded by elements": (padded_bytes, 0),
     "product of what repeats along its depth": (repeated, 64),
     "transposes": (turned, 0),
     "slices": (sliced, 0),

@@ -252,7 +252,7 @@ class Vector:
         reads = [o for o in operands if isinstance(o, Access)]
         if any(isinstance(o, Literal) and isinstance(o.value, Expr) for o in operands):
             return outer, count
-        accesses = [target, *reads]
+        accesses, original = [target, *reads], outer
         while outer:
             axis = outer[-1]
             steps = []
@@ -270,12 +270,20 @@ class Vector:
                 return outer, count
             if step != count and not all(self._padded(access.name, along, step) for access in reads):
                 return outer, count
+            if step != count and outer is original and not self._fills(target, along, count):
+                return outer, count
             outer = outer[:-1]
             total = dims.multiply(axis.extent, step)
             if not isinstance(total, int):
                 return outer, total
             count = total
         return outer, count
+
+    def _fills(self, target: Access, along: Axis, count: int) -> bool:
+        """Whether a row that is written is all of the tensor's: what follows it is padding, and not elements."""
+        extents = self.places[target.name].extents
+        own = [d for d, index in enumerate(target.index) if along.name in symbols(index)]
+        return len(own) == 1 and own[0] < len(extents) and extents[own[0]] == count
 
     def _padded(self, name: str, along: Axis, step: int) -> bool:
         """Whether the padding of a row may be read: a copy fills a block, the work area starts as zeros, and of a
