@@ -14,7 +14,6 @@ from autofusion.kinds import Kind
 from autofusion.ops.rules import attribute, axes_of, axis_of, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Op
 
-BEYOND = 1 << 40  # a stop past any extent
 
 
 def _row(

@@ -21,6 +21,7 @@ from autofusion.graph.ir import Graph, Value
 from autofusion.runtime import pool
 from autofusion.superkernel.plan import Launch, Place, Plan
 
+MOST_RANK = 16  # of a tensor in a native call
 POOLED_BYTES = 1 << 16  # from here on; NumPy has its own cache for small arrays
 
 # The struct module's code of an element type, and DLPack's kind of it.
@@ -89,7 +90,8 @@ def bind(
     simple = len(plan.segments) == 1 and isinstance(plan.segments[0], Launch) and not plan.symbols
     backwards = any(isinstance(step, int) and step < 0 for value in graph.inputs for step in value.strides or ())
     simple = simple and all(write.in_place and not backwards for write in plan.writes)
-    if native is None or native_plan is None or not simple or len(slots) > 4096:
+    small = len(slots) <= 4096 and all(len(value.shape) <= MOST_RANK for value in graph.values.values())
+    if native is None or native_plan is None or not simple or not small:
         return None
     storages = plan.storages
     results = [output.name for output in graph.outputs]

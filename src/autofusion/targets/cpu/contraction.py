@@ -12,7 +12,7 @@ from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter
-from autofusion.targets.cpu.gemm import Gemm, Panels, Roles
+from autofusion.targets.cpu.gemm import STREAMED, Gemm, Panels, Roles
 from autofusion.targets.cpu.lanes import MEMORY
 from autofusion.targets.vecmath.values import V
 
@@ -75,7 +75,7 @@ def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V
     shape = _classify(memory, statement, target)
     if shape is None:
         return False
-    few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= 4)
+    few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED)
     if few and shape.panels is None and shape.step(shape.right, shape.columns) != 1:
         return False  # dot products along the contiguous depth are better than gathered columns
     Gemm(e, memory, statement, shape, dict(values), target).emit()
