@@ -15,7 +15,6 @@ from autofusion.ops.rules import attribute, axes_of, axis_of, same
 from autofusion.ops.table import REQUIRED, TABLE, Attrs, Builder, Op
 
 
-
 def _row(
     name: str,
     kind: Kind,
