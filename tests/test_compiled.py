@@ -132,6 +132,13 @@ def modes(dtype: DType) -> tuple[str, ...]:
     return ("default", "strict") if dtype.is_reduced else ("default",)
 
 
+def test_digamma_beside_its_poles() -> None:
+    """The distance to the pole is exact; of a fraction near 1 its tangent would have a few digits only."""
+    batch = Batch()
+    batch.add(TABLE.get("digamma"), [batch.input(DType.FLOAT32, (4,))], {})
+    batch.check(iter([[np.float32([-3.999639, -2.0000005, -7.0001, -0.9999])]]), ("default",))
+
+
 # -- elementwise -----------------------------------------------------------------------------------------------------
 def rolled(dtype: DType, shape: Shape) -> Iterator[list[Array]]:
     """Operands a, b and a condition: all pairs of edge values, half of them with ordinary values among them."""

@@ -266,6 +266,7 @@ SEMANTICS: tuple[tuple[str, tuple[Any, ...], dict[str, Any], Any], ...] = (
     ("isinf", (f32(INF, -INF, NAN, 1),), {"detect_negative": False}, np.array([True, False, False, False])),
     ("erfinv", (f32(1, -1, 2, 0, NAN),), {}, f32(INF, -INF, NAN, 0, NAN)),
     ("digamma", (f32(0, -0.0, -1, INF, -INF, 1),), {}, f32(-INF, INF, NAN, INF, NAN, -0.5772157)),
+    ("digamma", (f32(-3.999639, -2.0000005, -7.0001),), {}, f32(-2768.8389, 2097152.9, 9988.453)),
     ("lgamma", (f32(0, -1, INF, -INF, 1),), {}, f32(INF, INF, INF, INF, 0)),
     ("hypot", (f32(INF, 3e38, 0, NAN), f32(NAN, 1, 0, 1)), {}, f32(INF, 3e38, 0, NAN)),
     ("logaddexp", (f32(-INF, INF, 0, 1000), f32(-INF, -INF, -INF, 1000)), {}, f32(-INF, INF, 0, 1000.6931)),

@@ -368,7 +368,7 @@ def _digamma_of(x: float) -> float:
     if math.isnan(x) or (x < 0 and x == math.floor(x)):
         return math.nan
     if x < 0:
-        return _digamma_of(1 - x) - math.pi / math.tan(math.pi * math.fmod(x, 1.0))
+        return _digamma_of(1 - x) - math.pi / math.tan(math.pi * math.remainder(x, 1.0))
     total = 0.0
     while x < 30:
         total -= 1 / x
@@ -391,7 +391,7 @@ def _digamma_lower(F: Builder, a: Any, attrs: Attrs) -> Any:
     inverse = F.div(1.0, F.mul(x, x))
     series = F.mul(_polynomial(F, inverse, _SERIES), inverse)
     total = F.add(total, F.sub(F.sub(F.log(x), F.div(0.5, x)), series))
-    fraction = F.sub(a, F.trunc(a))
+    fraction = F.sub(a, F.round(a))  # exact, and small beside a pole
     reflected = F.sub(total, F.div(math.pi, F.tan(F.mul(fraction, math.pi))))
     total = F.where(negative, F.where(F.eq(fraction, 0.0), F.scalar(math.nan, dtype), reflected), total)
     return F.where(F.eq(a, 0.0), F.copysign(F.scalar(math.inf, dtype), F.neg(a)), total)
