@@ -268,7 +268,7 @@ def emit(
     if compilation.target.family == "cpu":
         symbols = tuple(pipeline.canonical_symbols(compilation.graph).values())
         for code in compilation.codes.values():
-            rendered = render.render(code.program, compilation.target, "kernel", symbols)
+            rendered = render.render(code.program, compilation.target, "kernel", symbols, code.final)
             code.functions, code.scratch, code.text = rendered.functions, rendered.scratch, rendered.text
         compilation.plan = pipeline.plan_of(
             compilation.graph, compilation.partition, compilation.groups, compilation.codes, superkernel

@@ -79,12 +79,14 @@ class GroupCode:
 
 @dataclass
 class Code:
-    """One distinct kernel: LLVM text, function names, object code, and whether the cache had it."""
+    """One distinct kernel: LLVM text, function names, object code, and whether the cache had it. `final`: parameters
+    that nothing in the graph reads."""
 
     name: str
     functions: tuple[str, ...]
     scratch: Dim
     program: Program
+    final: frozenset[str] = frozenset()
     text: str = ""
     object: bytes = b""
     hit: bool = False
@@ -205,7 +207,9 @@ class _Compiler:
             lowered = lower.lower(self.graph, group, self.target, self.forms, strict)
             lowered = replace(lowered, kernel=renamed(lowered.kernel, canonical_symbols(self.graph)))
             chosen = self.options.schedules(lowered.kernel, self.target)
-            key = _key(lowered.kernel, chosen, self.symbols, self.target, self.machine)
+            results = lower.final_outputs(self.graph, group)
+            final = frozenset(p.name for p in lowered.kernel.params if p.role == "out" and lowered.names[p.name] in results)
+            key = _key(lowered.kernel, chosen, final, self.symbols, self.target, self.machine)
             if key in self.codes:
                 return GroupCode(group, lowered, chosen, self.codes[key].program, key)
             if self.dump.folder is not None:
@@ -214,7 +218,7 @@ class _Compiler:
             chosen = self.dump.through("schedule", chosen, schedule.parse, name)
             program = tiling.build(lowered.kernel, chosen, self.target)
             program = self.dump.through("tile", program, self._parse_program, name)
-        code = Code(name, (), 0, program)
+        code = Code(name, (), 0, program, final)
         if generate:
             self._generate(code, key, overrides)
         self.codes[key] = code
@@ -228,7 +232,7 @@ class _Compiler:
     def _generate(self, code: Code, key: str, overrides: int) -> None:
         """LLVM text and object code; an edited stage never meets the cache."""
         with self.clock.stage("codegen"):
-            rendered = render.render(code.program, self.target, FUNCTION, self.symbols)
+            rendered = render.render(code.program, self.target, FUNCTION, self.symbols, code.final)
             code.scratch = rendered.scratch
             code.functions = tuple(own_name(name, key) for name in rendered.functions)
             code.text = self.dump.through("llvm", rendered.text, str, code.name)
@@ -289,11 +293,19 @@ def _check_world(graph: Graph) -> None:
             )
 
 
-def _key(kernel: Kernel, chosen: Schedule, symbols: tuple[str, ...], target: Target, machine: host.Machine) -> str:
+def _key(
+    kernel: Kernel,
+    chosen: Schedule,
+    final: frozenset[str],
+    symbols: tuple[str, ...],
+    target: Target,
+    machine: host.Machine,
+) -> str:
     return caching.key_of(
         {
             "kernel": str(kernel),
             "schedule": str(chosen),
+            "final": ",".join(sorted(final)),
             "symbols": ",".join(symbols),
             "library": "\n".join(
                 LIBRARY.get(s.library).source for s in kernel.statements if isinstance(s, Contract) and s.library

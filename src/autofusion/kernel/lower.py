@@ -49,6 +49,18 @@ def outputs_of(graph: Graph, group: FusionGroup) -> list[Value]:
     return found
 
 
+def final_outputs(graph: Graph, group: FusionGroup) -> frozenset[str]:
+    """The group's results of the graph that nothing in the graph reads and that no argument's memory takes."""
+    inside = {node.name for node in group.nodes}
+    written = {o.name for o in graph.outputs if o.writes is not None}
+    return frozenset(v.name for v in outputs_of(graph, group) if not written & {v.name} and not _is_read(graph, v, inside))
+
+
+def _is_read(graph: Graph, value: Value, inside: set[str]) -> bool:
+    """Whether a value has a reader outside or a view."""
+    return any(c.is_view or c.name not in inside for c in graph.consumers[value.name])
+
+
 def _leaves(graph: Graph, name: str, inside: set[str]) -> bool:
     """Whether a reader (past views) is outside, or a view of the value is a result."""
     for consumer in graph.consumers[name]:

@@ -256,6 +256,10 @@ class Tiles:
             return self.emit(MASK, text, self.own(a))
         return self.emit(MASK, f"Compare({{d}}, {{0}}, {{1}}, CMPMODE::EQ, {WHOLE})", self.own(a), self.own(b))
 
+    def pick(self, greater: bool, a: V, b: V) -> V:
+        """The greater or the lesser of two; `b` where one is NaN."""
+        return self.select(self.cmp("fcmp olt" if greater else "fcmp ogt", b, a), a, b)
+
     def select(self, condition: V, a: V, b: V) -> V:
         chosen = self.constant_of(condition)
         if chosen is not None:

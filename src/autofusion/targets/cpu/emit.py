@@ -68,6 +68,14 @@ _PICKS = {
     "<4 x double>": "x86.avx.{}.pd.256",
     "<8 x double>": "x86.avx512.{}.pd.512",
 }
+_SCALES = {
+    "<4 x float>": "x86.avx512.mask.scalef.ps.128",
+    "<8 x float>": "x86.avx512.mask.scalef.ps.256",
+    "<16 x float>": "x86.avx512.mask.scalef.ps.512",
+    "<2 x double>": "x86.avx512.mask.scalef.pd.128",
+    "<4 x double>": "x86.avx512.mask.scalef.pd.256",
+    "<8 x double>": "x86.avx512.mask.scalef.pd.512",
+}
 
 
 class Emitter:
@@ -177,6 +185,16 @@ class Emitter:
             return self.select(self.cmp("fcmp ogt" if greater else "fcmp olt", a, b), a, b)
         current = [V("i32", "4")] if "avx512" in name else []  # the rounding mode as it is
         return self.call(name.format("max" if greater else "min"), a.type, a, b, *current, overload=())
+
+    def scale(self, a: V, n: V) -> V:
+        """a * 2^n for a whole number n, a float."""
+        name = _SCALES.get(a.type) if self.x86 else None
+        if name is None:
+            whole = self.op("freeze", self.cast("fptosi", n, like(n.type, "i32")))  # of NaN: any
+            return self.call("ldexp", a.type, a, whole, overload=(a.type, whole.type))
+        mask = V(f"i{max(8, lanes_of(a.type))}", "-1")
+        current = [V("i32", "4")] if name.endswith("512") else []
+        return self.call(name, a.type, a, n, a, mask, *current, overload=())
 
     # -- functions and tables -------------------------------------------------------------------------------------
     def library(self, name: str, *arguments: V) -> V:

@@ -143,13 +143,25 @@ def load_contiguous(e: Emitter, pointer: V, dtype: DType, lanes: int, mask: V | 
     return from_memory(e, raw, dtype)
 
 
-def store_contiguous(e: Emitter, value: V, pointer: V, dtype: DType, mask: V | None, nontemporal: bool = False) -> None:
+def store_contiguous(e: Emitter, value: V, pointer: V, dtype: DType, mask: V | None) -> None:
     """Write neighbours; masked-off lanes keep their memory."""
     raw = to_memory(e, value, dtype)
     if mask is None or lanes_of(raw.type) == 1:
-        e.store(raw, pointer, 1, nontemporal)
+        e.store(raw, pointer, 1)
         return
     _masked(e, "masked.store", "void", raw.type, [str(raw), f"ptr align 1 {pointer.ref}", str(mask)])
+
+
+def store_past(e: Emitter, value: V, pointer: V, dtype: DType, mask: None = None) -> None:
+    """Write a whole vector past the caches, where its address is a multiple of its size; LLVM splits others."""
+    raw = to_memory(e, value, dtype)
+    size = lanes_of(raw.type) * dtype.size
+    odd = e.op("and", e.cast("ptrtoint", pointer, "i64"), e.i64(size - 1))
+    aligned = e.cmp("icmp eq", odd, e.i64(0))
+    with e.when(aligned):
+        e.store(raw, pointer, size, nontemporal=True)
+    with e.when(e.op("xor", aligned, e.const("i1", True))):
+        e.store(raw, pointer, 1)
 
 
 def load_scattered(e: Emitter, base: V, offsets: V, dtype: DType, mask: V | None) -> V:

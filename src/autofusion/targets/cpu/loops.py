@@ -9,6 +9,7 @@ pair (Knuth's TwoSum), so that the error stays below that of a pairwise sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from autofusion.dims import Dim, Expr, coefficient_of, symbols
 from autofusion.dtypes import DType
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan, Statement, operands_of
 from autofusion.ops.folds import FOLDS
+from autofusion.targets.cpu import division
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim, lanes_along
 from autofusion.targets.cpu.emit import Emitter
@@ -30,8 +32,10 @@ from autofusion.targets.cpu.lanes import (
     load_scattered,
     rounded,
     store_contiguous,
+    store_past,
     store_scattered,
 )
+from autofusion.targets.cpu.nans import PROPAGATING, NanFlow, is_number
 from autofusion.targets.cpu.primitives import PRIMITIVES, convert
 from autofusion.targets.vecmath.values import V, lanes_of, vector
 
@@ -56,6 +60,10 @@ class Memory(Protocol):
 
     def in_memory(self, name: str) -> bool:
         """Whether a buffer is read outside the cluster that makes it."""
+        ...
+
+    def is_past(self, ref: Ref) -> bool:
+        """Whether stores to it may pass the caches by."""
         ...
 
     def dtype(self, name: str) -> DType: ...
@@ -104,6 +112,8 @@ class Nest:
         self.hoisted: dict[str, V] = {}
         self.states: dict[int, list[V]] = {}
         self.pairs: dict[int, tuple[V, V]] = {}
+        self.nans = NanFlow()
+        self.divisors: dict[str, division.Divisor] = {}
 
     # -- decisions --------------------------------------------------------------------------------------------------
     def _refs(self) -> Iterator[Ref]:
@@ -184,6 +194,26 @@ class Nest:
                 if symbols(ref.offset) & inside or str(operand) in self.hoisted:
                     continue
                 self.hoisted[_key(operand)] = self._load(ref, Point(self.values, 1, None))
+        self._hoist_divisors()
+
+    def _hoist_divisors(self) -> None:
+        """What divides every vector of the loop is made ready before it."""
+        self.divisors = {}
+        for statement in self.cluster.statements:
+            if not isinstance(statement, Map) or statement.op != "div" or not statement.dtype.is_float:
+                continue
+            below = statement.operands[1]
+            value = self._invariant(below)
+            if value is not None and division.pays(self.e, vector(value.type, self.lanes)):
+                self.divisors[str(below)] = division.prepare(self.e, value)
+
+    def _invariant(self, operand: Operand) -> V | None:
+        """The scalar that an operand is in all lanes of the loop, where that is known before it."""
+        if isinstance(operand, Access):
+            return self.hoisted.get(_key(operand))
+        if isinstance(operand.value, Expr) or math.frexp(operand.value)[0] == 0.5:  # by a power of two is a product
+            return None
+        return self.e.const(REGISTER[operand.dtype], operand.value)
 
     def _over_lanes(
         self, axis: Axis, body: Callable[[Point, int], None], unroll: int, begin: V | None = None, end: V | None = None
@@ -384,8 +414,27 @@ class Nest:
         types = [self._source_type(o) for o in statement.operands]
         values = [self._operand(o, point) for o in statement.operands]
         source = types[-1] if types else statement.dtype
-        result = PRIMITIVES[statement.op](self.e, values, source, statement.dtype)
-        return rounded(self.e, result, statement.dtype)
+        if statement.op in ("maximum", "minimum") and source.is_float:
+            result = self._extreme(statement, values, source)
+        elif statement.op == "div" and point.lanes > 1 and str(statement.operands[1]) in self.divisors:
+            result = division.divide(self.e, values[0], self.divisors[str(statement.operands[1])])
+        else:
+            result = PRIMITIVES[statement.op](self.e, values, source, statement.dtype)
+        result = rounded(self.e, result, statement.dtype)
+        if statement.op in PROPAGATING and source.is_float:
+            self.nans.carry(values, result)
+        return result
+
+    def _extreme(self, statement: Map, values: list[V], source: DType) -> V:
+        """max or min, by one instruction where an operand is NaN wherever the other is."""
+        a, b = values
+        greater = statement.op == "maximum"
+        first, second = (is_number(operand) for operand in statement.operands)
+        if second or (not first and self.nans.covers(b, a)):
+            return self.e.pick(greater, b, a)
+        if first or self.nans.covers(a, b):
+            return self.e.pick(greater, a, b)
+        return PRIMITIVES[statement.op](self.e, values, source, statement.dtype)
 
     def _fold_in(self, fold: Fold, point: Point, state: int) -> None:
         e = self.e
@@ -460,7 +509,8 @@ class Nest:
         step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
         if lanes == 1 or step == 1:
             pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])
-            store_contiguous(e, value, pointer, ref.dtype, point.mask)
+            past = lanes > 1 and point.mask is None and self.memory.is_past(ref)
+            (store_past if past else store_contiguous)(e, value, pointer, ref.dtype, point.mask)
             return
         offsets = emit_dim(e, ref.offset, self._lane_values(point))
         store_scattered(e, value, ref.base, offsets, ref.dtype, point.mask)

@@ -37,10 +37,7 @@ def _compare(for_float: str, for_signed: str, for_unsigned: str) -> Emit:
 
 
 def _extreme(greater: bool) -> Emit:
-    """max or min; NaN if either is.
-
-    With a constant, one comparison that is true for NaN keeps the other operand.
-    """
+    """max or min; NaN if either is. (Loop nests leave the test for NaN out where they can: see `nans`.)"""
 
     def emit(e: Emitter, x: list[V], source: DType, result: DType) -> V:
         a, b = x
@@ -49,9 +46,6 @@ def _extreme(greater: bool) -> Emit:
                 return e.op("or" if greater else "and", a, b)
             order = ("s" if source.is_signed else "u") + ("gt" if greater else "lt")
             return e.select(e.cmp(f"icmp {order}", a, b), a, b)
-        if b.ref.startswith(("splat", "0x")):
-            chosen = e.select(e.cmp("fcmp ugt" if greater else "fcmp ult", a, b), a, b)
-            return e.select(e.cmp("fcmp uno", b, b), b, chosen)
         return e.select(e.cmp("fcmp uno", a, a), a, e.pick(greater, a, b))
 
     return emit

@@ -9,7 +9,7 @@ makes them; all others live in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +44,8 @@ from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks, statemen
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
 ALIGN = 64
 FAR = 1 << 20  # bytes of a tensor that no cache near a core is expected to hold
+PAST = 8 << 20  # bytes of a result that is gone from the caches near a core before anything reads it
+DISTANCE = 2048  # bytes ahead of the reads of a tensor that is streamed through
 TILE = "t"  # the loop over tiles
 
 
@@ -68,16 +70,23 @@ class _Segment:
 Plan = list[Any]  # Let | Loop or Guard with a planned body | _Segment
 
 
-def render(program: Program, target: Target, name: str, symbols: Sequence[str] | None = None) -> Rendered:
+def render(
+    program: Program,
+    target: Target,
+    name: str,
+    symbols: Sequence[str] | None = None,
+    final: frozenset[str] = frozenset(),
+) -> Rendered:
     """The LLVM IR of every step; functions are called `name_0`, `name_1`, …
 
-    `symbols`: the sizes that a launch passes, in its order; by default the program's own.
+    `symbols`: the sizes that a launch passes, in its order; by default the program's own. `final`: parameters that no
+    other kernel reads.
     """
     listed = tuple(program.symbols if symbols is None else symbols)
     module = Module()
     functions, scratch, count = [], 0, 0  # type: list[str], Dim, int
     for number, step in enumerate(program.steps):
-        function = _Function(module, program, step, target, listed)
+        function = _Function(module, program, step, target, listed, final)
         functions.append(f"{name}_{number}")
         scratch = dims.maximum(scratch, function.emit(functions[-1]))
         count += function.count
@@ -93,7 +102,15 @@ def attributes(target: Target) -> str:
 class _Function:
     """One step being written. It is the `Memory` of its loop nests."""
 
-    def __init__(self, module: Module, program: Program, step: Step, target: Target, symbols: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        program: Program,
+        step: Step,
+        target: Target,
+        symbols: tuple[str, ...],
+        final: frozenset[str],
+    ) -> None:
         self.module = module
         self.program = program
         self.step = step
@@ -105,6 +122,7 @@ class _Function:
         )
         self.aliases = Aliases()
         self.outputs = {p.name for p in program.params if p.role is Role.OUT}
+        self.past = self._past(final)
         self.extra: dict[str, DType] = {}
         self.lets: dict[str, Dim] = {}
         self.count = 0
@@ -124,8 +142,24 @@ class _Function:
         values = self._prologue()
         with self.e.loop(V("i64", "%begin"), V("i64", "%end"), self.e.i64(1)) as chunk:
             self._run(planned, values | {parallel.var: chunk})
+        if self.past:
+            self.e.call("x86.sse.sfence", "void", overload=())  # such stores come before the phase's end
         self.e.function(name, PARAMETERS, attributes(self.target))
         return scratch
+
+    def _past(self, final: frozenset[str]) -> set[str]:
+        """Large results that nothing reads after: their stores need not go through the caches."""
+        read = {
+            o.name
+            for step in self.program.steps
+            for body in step.bodies
+            for s in statements(body.body)
+            for o in operands_of(s)
+            if isinstance(o, Access)
+        }
+        sizes = {p.name: dims.multiply(dims.product(p.shape), p.dtype.size) for p in self.program.params}
+        large = {name for name in final - read if isinstance(size := sizes[name], int) and size >= PAST}
+        return large if self.e.x86 else set()
 
     def _prologue(self) -> dict[str, V]:
         e = self.e
@@ -242,8 +276,9 @@ class _Function:
                 self.lets[item.name] = item.value
             elif isinstance(item, _Segment):
                 busiest = max(item.clusters, key=lambda each: len(each.statements))
+                ahead = self.ahead if len(item.clusters) > 1 else self.near_ahead
                 for each in item.clusters:
-                    self._cluster(each, values, fetches=each is busiest and len(item.clusters) > 1)
+                    self._cluster(each, values, ahead if each is busiest else None)
             elif isinstance(item[0], Guard):
                 guard, body = item
                 with e.when(e.cmp("icmp sle", emit_dim(e, guard.smaller, values), emit_dim(e, guard.larger, values))):
@@ -254,8 +289,10 @@ class _Function:
                 with e.loop(begin, end, e.i64(loop.step)) as index:
                     self._run(body, values | {loop.var: index})
 
-    def _cluster(self, each: Cluster, values: Mapping[str, V], fetches: bool = False) -> None:
-        """One cluster; `fetches`: it asks for what the next tile will read, while it computes."""
+    def _cluster(
+        self, each: Cluster, values: Mapping[str, V], ahead: Callable[[Ref], int | None] | None = None
+    ) -> None:
+        """One cluster; `ahead`: it asks for what will be read, while it computes."""
         first = each.statements[0]
         self.e.comment(
             "; ".join(_headline(s) for s in each.statements[:4]) + (" …" if len(each.statements) > 4 else "")
@@ -265,18 +302,27 @@ class _Function:
         elif isinstance(first, Contract):
             self._contract(first, values)
         else:
-            Nest(self.e, self, each, values, self.target.lane_bytes, self.ahead if fetches else None).emit()
+            Nest(self.e, self, each, values, self.target.lane_bytes, ahead).emit()
 
     def ahead(self, ref: Ref) -> int | None:
         """How many elements on the next tile reads where this one reads a large parameter; None where that is not
         known."""
+        step = coefficient_of(substitute(ref.offset, self.lets), TILE) if self._is_far(ref) else None
+        return step if isinstance(step, int) and step > 0 else None
+
+    def near_ahead(self, ref: Ref) -> int | None:
+        """How many elements on a loop that reads a large parameter once will soon be; None for others."""
+        return DISTANCE // ref.dtype.size if self._is_far(ref) else None
+
+    def _is_far(self, ref: Ref) -> bool:
         inputs = {self.bases[p.name].ref: p for p in self.program.params if p.role is not Role.OUT}
         param = inputs.get(ref.base.ref)
         size = dims.multiply(dims.product(param.shape), param.dtype.size) if param is not None else 0
-        if not isinstance(size, int) or size < FAR:
-            return None
-        step = coefficient_of(substitute(ref.offset, self.lets), TILE)
-        return step if isinstance(step, int) and step > 0 else None
+        return isinstance(size, int) and size >= FAR
+
+    def is_past(self, ref: Ref) -> bool:
+        """Whether stores to it may pass the caches by."""
+        return ref.base.ref in {self.bases[name].ref for name in self.past}
 
     def _contract(self, statement: Contract, values: Mapping[str, V]) -> None:
         if contraction.emit(self.e, self, statement, values, self.target):

@@ -188,11 +188,11 @@ class Lanes:
 
     def at_most(self, bound: float) -> Lanes:
         """min(self, bound), written so that NaN stays NaN."""
-        return (self > bound).where(bound, self)
+        return Lanes(self.e, self.e.pick(False, self.constant(bound).v, self.v))
 
     def at_least(self, bound: float) -> Lanes:
         """max(self, bound), written so that NaN stays NaN."""
-        return (self < bound).where(bound, self)
+        return Lanes(self.e, self.e.pick(True, self.constant(bound).v, self.v))
 
     def convert(self, opcode: str, scalar: str) -> Lanes:
         """`sitofp`, `fpext`, `trunc` … to as many lanes of `scalar`."""

@@ -21,10 +21,7 @@ def scale(x: Lanes, rounding: Lanes, shift: int = 0) -> Lanes:
     """
     facts = format_of(x)
     if x.e.ldexp:
-        magic = Lanes(x.e, x.e.const(x.type, facts.magic - shift)).as_integer()
-        n = rounding - magic
-        n = n if facts.integer == "i32" else n.convert("trunc", "i32")
-        return Lanes(x.e, x.e.call("ldexp", x.type, x.v, n.v, overload=(x.type, n.type)))
+        return Lanes(x.e, x.e.scale(x.v, (rounding.as_float() - (facts.magic - shift)).v))
     if shift:
         rounding = rounding + shift
     half = rounding >> 1  # the bits of magic leave at the top in the shifts below
