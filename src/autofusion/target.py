@@ -75,7 +75,8 @@ class Target:
     `group_limit`: operators a group may hold (keeps the walk linear). `bandwidth`: bytes per microsecond
     between GM and the chip, one core. `rate`: elementwise operations per microsecond, one core. `contract_rate`:
     multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds. `dtypes`: element types that
-    storage may have. `computes`: the elementwise primitives that it has; None for all.
+    storage may have. `computes`: the elementwise primitives that it has; None for all. `grain`: elementwise operations
+    that a part of a launch is worth, where a byte of large tensors counts as `byte_ops`; 0 counts statements alone.
     """
 
     name: str
@@ -84,6 +85,8 @@ class Target:
     features: tuple[str, ...] = ()
     lane_bytes: int = 32
     near_bytes: int = 32 * 1024
+    grain: float = 4096.0
+    byte_ops: int = 0
     panel_bytes: int = 0
     group_limit: int = 256
     bandwidth: float = 20_000.0
@@ -175,6 +178,8 @@ def cpu(
         contract_rate=lane_bytes / 4 * 3_000.0,
         barrier_us=1.5,
         launch_us=1.0,
+        grain=lane_bytes / 4 * 7_000.0,
+        byte_ops=4,
         computes=computes,
         facts=(
             Space(GM, 0, 1, onchip=False),

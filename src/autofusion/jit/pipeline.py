@@ -208,7 +208,9 @@ class _Compiler:
             lowered = replace(lowered, kernel=renamed(lowered.kernel, canonical_symbols(self.graph)))
             chosen = self.options.schedules(lowered.kernel, self.target)
             results = lower.final_outputs(self.graph, group)
-            final = frozenset(p.name for p in lowered.kernel.params if p.role == "out" and lowered.names[p.name] in results)
+            final = frozenset(
+                p.name for p in lowered.kernel.params if p.role == "out" and lowered.names[p.name] in results
+            )
             key = _key(lowered.kernel, chosen, final, self.symbols, self.target, self.machine)
             if key in self.codes:
                 return GroupCode(group, lowered, chosen, self.codes[key].program, key)

@@ -53,7 +53,9 @@ def final_outputs(graph: Graph, group: FusionGroup) -> frozenset[str]:
     """The group's results of the graph that nothing in the graph reads and that no argument's memory takes."""
     inside = {node.name for node in group.nodes}
     written = {o.name for o in graph.outputs if o.writes is not None}
-    return frozenset(v.name for v in outputs_of(graph, group) if not written & {v.name} and not _is_read(graph, v, inside))
+    return frozenset(
+        v.name for v in outputs_of(graph, group) if not written & {v.name} and not _is_read(graph, v, inside)
+    )
 
 
 def _is_read(graph: Graph, value: Value, inside: set[str]) -> bool:

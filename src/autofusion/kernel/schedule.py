@@ -20,6 +20,7 @@ from autofusion.kernel.ir import (
     Copy,
     Fold,
     Kernel,
+    Map,
     Role,
     Scan,
     Statement,
@@ -27,11 +28,12 @@ from autofusion.kernel.ir import (
     reduced_of,
 )
 from autofusion.kinds import Kind
+from autofusion.ops import TABLE
 from autofusion.target import Target, Unit
 from autofusion.text import ir
 
 CHUNKS = 64  # parallel parts of a launch at most: enough for a balanced tail on many cores
-GRAIN = 8192.0  # elementwise operations that a chunk is worth
+FAR = 1 << 20  # bytes that no cache near a core is expected to hold
 SIZE_HINT = 512
 LINE = 64  # elements
 FEW_ROWS = 8  # fewer independent rows than this leave cores idle
@@ -291,8 +293,20 @@ def _total_work(analysis: Analysis) -> float:
     )
 
 
+def _parts(analysis: Analysis, target: Target) -> int:
+    """How many parts the work is worth sharing out in."""
+    work = _total_work(analysis) / 2
+    for statement in analysis.kernel.statements:
+        if isinstance(statement, Map) and target.byte_ops:
+            work += _work(statement) * (max(1.0, TABLE.get(statement.op).flops) - 1)
+    moved = sum(estimate(product(p.shape)) * p.dtype.size for p in analysis.kernel.params)
+    if moved > FAR:
+        work += moved * target.byte_ops
+    return int(max(1, min(CHUNKS, work // target.grain)))
+
+
 def _for_vectors(analysis: Analysis, target: Target, budget: int) -> Schedule:
-    chunks = int(max(1, min(CHUNKS, _total_work(analysis) // GRAIN)))
+    chunks = _parts(analysis, target)
     shared = _shared_axis(analysis, budget)
     if shared is not None:
         return shared

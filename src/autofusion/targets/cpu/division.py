@@ -2,23 +2,27 @@
 
     q = x * r;  q = q + r * (x - q * s);  q = q + r * (x - q * s)          with r = 1 / s, rounded
 
-The first step brings q within a unit in the last place of x / s, so that the remainder of the second is exact and its sum
-is x / s rounded to nearest (Markstein 1990; Muller et al., Handbook of Floating-Point Arithmetic, "Newton-Raphson-based
-division with an FMA"). No product may leave the normal numbers: vectors with other elements, zeros among them, are divided
-by the machine. A division of 16 floats takes 10 to 16 cycles, these five operations and the test take about four.
+The first step brings q within a unit in the last place of x / s, so that the remainder of the second is exact and its
+sum is x / s rounded to nearest (Markstein 1990; Muller et al., Handbook of Floating-Point Arithmetic, "Newton-Raphson-
+based division with an FMA"). No product may leave the normal numbers: vectors with other elements, zeros among
+them, are divided by the machine. A division of 16 floats takes 10 to 16 cycles, these five operations and the test
+take about four; but beside an elementary function, which leaves the divider idle, the machine's costs nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autofusion.targets.cpu.emit import Emitter
+from autofusion.targets.vecmath.functions import FUNCTIONS
 from autofusion.targets.vecmath.values import V, lanes_of, like
 
 LANES = 16  # floats of a vector whose division is slow
 DIVISOR = 24  # divisors are between 2^-24 and 2^24
 DIVIDEND = 96  # dividends between 2^-96 and 2^96, so that remainders are multiples of 2^-149
 BIAS, MANTISSA = 127, 23
+LONG = frozenset(FUNCTIONS) - {"sqrt", "rsqrt", "floor", "ceil", "trunc", "rint"}
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class Divisor:
     misfit: V
 
 
-def pays(e: Emitter, type_: str) -> bool:
-    """Whether vectors of a type are divided so."""
-    return e.x86 and e.fma and type_ == f"<{LANES} x float>"
+def pays(e: Emitter, type_: str, beside: Iterable[str]) -> bool:
+    """Whether vectors of a type are divided so in a loop with these primitives."""
+    return e.x86 > 0 and e.fma and type_ == f"<{LANES} x float>" and LONG.isdisjoint(beside)
 
 
 def prepare(e: Emitter, value: V) -> Divisor:

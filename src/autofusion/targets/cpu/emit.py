@@ -21,6 +21,11 @@ def mangle(type_: str) -> str:
     return f"v{lanes_of(type_)}{text}" if type_.startswith("<") else text
 
 
+def bytes_of(type_: str) -> int:
+    """The size of a vector of floats or doubles."""
+    return lanes_of(type_) * (8 if scalar_of(type_) == "double" else 4)
+
+
 def literal(scalar: str, value: float | int | bool) -> str:
     """The text of a constant of a scalar type. A `float` is rounded to single precision first."""
     if scalar in ("float", "double"):
@@ -83,14 +88,14 @@ class Emitter:
 
     `fma`, `ldexp` and `half` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON),
     scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM
-    would call a library lane by lane, so other code is written then. `x86`: it is one. `wide`: the vector math may use
-    double precision.
+    would call a library lane by lane, so other code is written then. `x86`: bytes of its vectors, if it is one.
+    `wide`: the vector math may use double precision.
     """
 
     wide = True
 
     def __init__(
-        self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False, x86: bool = False
+        self, module: Module, fma: bool = False, ldexp: bool = False, half: bool = False, x86: int = 0
     ) -> None:
         self.module = module
         self.x86 = x86
@@ -180,7 +185,7 @@ class Emitter:
 
         LLVM would merge a comparison with the one for NaN that follows, into more instructions than x86 has for both.
         """
-        name = _PICKS.get(a.type) if self.x86 else None
+        name = _PICKS.get(a.type) if self.x86 >= bytes_of(a.type) else None
         if name is None:
             return self.select(self.cmp("fcmp ogt" if greater else "fcmp olt", a, b), a, b)
         current = [V("i32", "4")] if "avx512" in name else []  # the rounding mode as it is
@@ -188,7 +193,7 @@ class Emitter:
 
     def scale(self, a: V, n: V) -> V:
         """a * 2^n for a whole number n, a float."""
-        name = _SCALES.get(a.type) if self.x86 else None
+        name = _SCALES.get(a.type) if self.x86 >= bytes_of(a.type) else None
         if name is None:
             whole = self.op("freeze", self.cast("fptosi", n, like(n.type, "i32")))  # of NaN: any
             return self.call("ldexp", a.type, a, whole, overload=(a.type, whole.type))

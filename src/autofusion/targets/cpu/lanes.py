@@ -152,7 +152,7 @@ def store_contiguous(e: Emitter, value: V, pointer: V, dtype: DType, mask: V | N
     _masked(e, "masked.store", "void", raw.type, [str(raw), f"ptr align 1 {pointer.ref}", str(mask)])
 
 
-def store_past(e: Emitter, value: V, pointer: V, dtype: DType, mask: None = None) -> None:
+def store_past(e: Emitter, value: V, pointer: V, dtype: DType) -> None:
     """Write a whole vector past the caches, where its address is a multiple of its size; LLVM splits others."""
     raw = to_memory(e, value, dtype)
     size = lanes_of(raw.type) * dtype.size

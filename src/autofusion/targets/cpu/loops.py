@@ -199,12 +199,13 @@ class Nest:
     def _hoist_divisors(self) -> None:
         """What divides every vector of the loop is made ready before it."""
         self.divisors = {}
-        for statement in self.cluster.statements:
-            if not isinstance(statement, Map) or statement.op != "div" or not statement.dtype.is_float:
+        maps = [s for s in self.cluster.statements if isinstance(s, Map)]
+        for statement in maps:
+            if statement.op != "div" or not statement.dtype.is_float:
                 continue
             below = statement.operands[1]
             value = self._invariant(below)
-            if value is not None and division.pays(self.e, vector(value.type, self.lanes)):
+            if value is not None and division.pays(self.e, vector(value.type, self.lanes), (s.op for s in maps)):
                 self.divisors[str(below)] = division.prepare(self.e, value)
 
     def _invariant(self, operand: Operand) -> V | None:
@@ -509,8 +510,10 @@ class Nest:
         step = coefficient_of(ref.offset, self.vector_axis.name) if self.vector_axis and lanes > 1 else 1
         if lanes == 1 or step == 1:
             pointer = e.gep(ref.base, self._offset(ref.offset, point), MEMORY[ref.dtype])
-            past = lanes > 1 and point.mask is None and self.memory.is_past(ref)
-            (store_past if past else store_contiguous)(e, value, pointer, ref.dtype, point.mask)
+            if lanes > 1 and point.mask is None and self.memory.is_past(ref):
+                store_past(e, value, pointer, ref.dtype)
+            else:
+                store_contiguous(e, value, pointer, ref.dtype, point.mask)
             return
         offsets = emit_dim(e, ref.offset, self._lane_values(point))
         store_scattered(e, value, ref.base, offsets, ref.dtype, point.mask)
@@ -586,23 +589,3 @@ def _key(access: Access) -> str:
 
 def _known(value: V) -> bool:
     return value.ref.lstrip("-").isdigit()
-
-
-def scan(e: Emitter, memory: Memory, statement: Scan, values: Mapping[str, V]) -> None:
-    """A running fold, element by element along its axis; float states are kept in double precision."""
-    state_type = DType.FLOAT64 if statement.dtype is DType.FLOAT32 else statement.dtype
-    free = [a for a in statement.axes if a.name != statement.along]
-    along = next(a for a in statement.axes if a.name == statement.along)
-    nest = Nest(e, memory, Cluster((), frozenset(), [statement]), values, 1)
-    with nest._loops(free):
-        slot = e.slot(REGISTER[state_type])
-        e.set(slot, e.const(REGISTER[state_type], FOLDS[statement.fold].identity(state_type)))
-        with nest._loops([along]):
-            point = Point(nest.values, 1, None)
-            value = nest._operand(statement.operand, point)
-            value = convert(e, value, nest._source_type(statement.operand), state_type)
-            step = PRIMITIVES[FOLDS[statement.fold].step]
-            state = step(e, [e.get(slot, value.type), value], state_type, state_type)
-            e.set(slot, state)
-            result = rounded(e, convert(e, state, state_type, statement.dtype), statement.dtype)
-            nest._store(memory.ref(statement.target), result, point)

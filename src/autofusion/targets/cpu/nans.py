@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from autofusion.kernel.ir import Literal, Operand
 from autofusion.targets.vecmath.values import V
 
+# fmt: off
 # Float primitives that are NaN wherever any operand is. Not pow (pow(NaN, 0) is 1), copysign's second operand, where.
-PROPAGATING = frozenset(
-    "add sub mul div fmod maximum minimum neg abs sqrt rsqrt exp exp2 expm1 log log2 log1p tanh erf sin cos tan asin acos "
-    "atan atan2 sinh cosh cbrt erfc lgamma sigmoid floor ceil trunc round".split()
-)
+PROPAGATING = frozenset((
+    "add", "sub", "mul", "div", "fmod", "maximum", "minimum", "neg", "abs", "sqrt", "rsqrt", "exp", "exp2", "expm1",
+    "log", "log2", "log1p", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "cbrt",
+    "erfc", "lgamma", "sigmoid", "floor", "ceil", "trunc", "round",
+))
+# fmt: on
 
 
 class NanFlow:

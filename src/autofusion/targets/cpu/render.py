@@ -33,7 +33,7 @@ from autofusion.kernel.ir import (
 from autofusion.ops.structure import strides_of
 from autofusion.placement import Span, first_fit
 from autofusion.target import GM, Target
-from autofusion.targets.cpu import contraction, gemm, loops
+from autofusion.targets.cpu import contraction, gemm, scans
 from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module
@@ -118,7 +118,11 @@ class _Function:
         self.symbols = symbols
         has = target.features
         self.e = Emitter(
-            module, fma="fma" in has, ldexp="avx512vl" in has, half="f16c" in has, x86="x86_64" in target.name
+            module,
+            fma="fma" in has,
+            ldexp="avx512vl" in has,
+            half="f16c" in has,
+            x86=target.lane_bytes if "x86_64" in target.name else 0,
         )
         self.aliases = Aliases()
         self.outputs = {p.name for p in program.params if p.role is Role.OUT}
@@ -298,7 +302,7 @@ class _Function:
             "; ".join(_headline(s) for s in each.statements[:4]) + (" …" if len(each.statements) > 4 else "")
         )
         if isinstance(first, Scan):
-            loops.scan(self.e, self, first, values)
+            scans.scan(self.e, self, first, values)
         elif isinstance(first, Contract):
             self._contract(first, values)
         else:
