@@ -295,7 +295,8 @@ def passes_through(analysis: Analysis, target: Target) -> bool:
     names = {a.name for a in main.axes}
     read = {main.left.name, main.right.name}
     return read <= {p.name for p in analysis.kernel.params} and all(
-        s is main or (isinstance(s, Map | Copy) and {a.name for a in s.axes} == names) for s in analysis.kernel.statements
+        s is main or (isinstance(s, Map | Copy) and {a.name for a in s.axes} == names)
+        for s in analysis.kernel.statements
     )
 
 

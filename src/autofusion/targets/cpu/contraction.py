@@ -17,6 +17,7 @@ from autofusion.targets.cpu.lanes import MEMORY
 from autofusion.targets.cpu.loops import Memory, Nest
 from autofusion.targets.vecmath.values import V
 
+
 def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | None:
     """Roles of the axes; None where the result has no contiguous axis, or an access is not linear, but for an axis that
     an operand has in panels: the right one's columns, the left one's depth."""

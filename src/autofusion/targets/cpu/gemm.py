@@ -30,7 +30,7 @@ from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, is_number
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
-from autofusion.targets.cpu.loops import LIGHT, Memory, Nest, Ref
+from autofusion.targets.cpu.loops import Memory, Nest, Ref
 from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
 from autofusion.targets.vecmath.values import V, vector
 
@@ -349,9 +349,7 @@ class Gemm:
         last = e.sub(tile.rows, e.i64(1))
         return [e.add(tile.row, e.least(e.i64(n), last)) for n in range(tile.height)]
 
-    def _multiply(
-        self, tile: _Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]
-    ) -> None:
+    def _multiply(self, tile: _Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
         """The products of the block's depth, on top of the sums."""
         e = self.e
         type_ = vector(self.scalar, self.lanes)
@@ -389,8 +387,8 @@ class Gemm:
         return next(n for n in (UNROLL, UNROLL // 2, 1) if all(count % n == 0 for count in counts))
 
     def _fetch(self, tile: _Tile, right: Block, size: V, unroll: int) -> tuple[V, int, int] | None:
-        """Where a tile of rows begins to ask for its share of the next panel, bytes of it a step of the depth, and cache
-        lines a turn of the loop; None where there is one tile: a panel is read once."""
+        """Where a tile of rows begins to ask for its share of the next panel, bytes of it a step of the depth, and
+        cache lines a turn of the loop; None where there is one tile: a panel is read once."""
         e = self.e
         rows = min(_count(self.roles.rows), self.tallest)
         tiles = -(-rows // self.height)
@@ -511,7 +509,7 @@ def _count(axis: Axis | None) -> int:
 
 
 def _even(extent: Dim, most: int, step: int) -> int:
-    """The size of equal blocks of an extent, multiples of `step` of about `most` at most; of an open extent the most."""
+    """The size of equal blocks of an extent, multiples of `step` of about `most` at most; of an open one the most."""
     most = max(step, most // step * step)
     if not isinstance(extent, int) or extent <= 0:
         return most

@@ -102,9 +102,7 @@ class Packer:
         with e.loop(e.i64(0), count, one) as number:
             line = number if down or whole.ref == rows.ref else e.least(number, last)
             following = e.add(line, e.i64(AHEAD))
-            pointer, ahead = (
-                block.at(e, n, e.i64(0)) if down else block.at(e, e.i64(0), n) for n in (line, following)
-            )
+            pointer, ahead = (block.at(e, n, e.i64(0)) if down else block.at(e, e.i64(0), n) for n in (line, following))
             goal = e.gep(area, e.mul(number, apart), self.scalar)
             if down and whole.ref != rows.ref:
                 behind = e.gep(goal, rows, self.scalar)
@@ -207,9 +205,7 @@ def multiple(e: Emitter, count: V, step: int) -> V:
     return e.sub(count, e.op("urem", count, e.i64(step)))
 
 
-def by_panels(
-    e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V, list[V | None], V], None]
-) -> None:
+def by_panels(e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V, list[V | None], V], None]) -> None:
     """`body(first column, masks, count)`: for the full panels in a loop, then for the rest, with a mask a vector."""
     step = width * lanes
     whole = multiple(e, columns, step)
