@@ -92,7 +92,7 @@ class Packer:
 
     def lines(self, block: Block, area: V, rows: V, size: V, stride: int, height: int) -> Block:
         """The left operand: its lines along whichever axis they are contiguous, `stride` apart. Rows are filled up to
-        whole tiles of `height`, with the last one or with zeros."""
+        whole tiles of `height` with the last one."""
         e = self.e
         down = block.is_across
         one, apart = e.i64(1), e.i64(stride)
@@ -104,9 +104,6 @@ class Packer:
             following = e.add(line, e.i64(AHEAD))
             pointer, ahead = (block.at(e, n, e.i64(0)) if down else block.at(e, e.i64(0), n) for n in (line, following))
             goal = e.gep(area, e.mul(number, apart), self.scalar)
-            if down and whole.ref != rows.ref:
-                behind = e.gep(goal, rows, self.scalar)
-                e.store(e.const(vector(self.scalar, PAD), 0), behind, self.align // self.lanes)
             if block.address is not None:
 
                 def load(at: V, mask: V | None, line: V = line) -> V:
@@ -115,6 +112,9 @@ class Packer:
                 self._line(goal, length, load)
             else:
                 self._along(block, pointer, ahead, block.across if down else block.along, goal, length)
+            if down and whole.ref != rows.ref:  # behind the line, where its last vector left zeros
+                repeated = e.splat(block.element(e, pointer, e.mul(last, block.across)), PAD)
+                e.store(repeated, e.gep(goal, rows, self.scalar), self.align // self.lanes)
         steps = (apart, one) if down else (one, apart)
         return Block(area, *steps, block.computed, block.computed, padded=True)
 
