@@ -65,7 +65,17 @@ def check(graph: Graph, arrays: list[Array], turned: tuple[bool, bool] = (False,
     assert not off.any(), f"{off.sum()} of {off.size} elements are off, the first at {np.argwhere(off)[0]}"
 
 
-SHAPES = [(1, 1, 1), (1, 64, 64), (2, 70, 33), (5, 40, 96), (13, 7, 31), (64, 400, 100), (130, 33, 528)]
+SHAPES = [
+    (1, 1, 1),
+    (1, 64, 64),
+    (2, 70, 33),
+    (5, 40, 96),
+    (13, 7, 31),
+    (64, 400, 100),
+    (130, 33, 528),
+    (29, 2100, 70),
+    (45, 1100, 300),
+]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -77,7 +87,9 @@ def test_every_layout(level: str, shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("shape", [(1, 300, 256), (3, 64, 64), (4, 9, 128), (70, 500, 96), (17, 64, 1056)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 300, 256), (3, 64, 64), (4, 9, 128), (70, 500, 96), (17, 64, 1056), (30, 2050, 64)], ids=str
+)
 def test_constants_in_panels(level: str, shape: tuple[int, int, int]) -> None:
     for turned in (False, True):
         graph, arrays = product(*shape, turned=(False, turned), constant=True)
@@ -87,7 +99,7 @@ def test_constants_in_panels(level: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("dtype", [DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16], ids=str)
 @pytest.mark.parametrize("constant", [False, True])
 def test_types(dtype: DType, constant: bool) -> None:
-    for shape in ((1, 100, 64), (9, 50, 96), (40, 420, 72)):
+    for shape in ((1, 100, 64), (9, 50, 96), (40, 420, 72), (20, 1030, 64)):
         for turned in itertools.product((False, True), repeat=2):
             graph, arrays = product(*shape, dtype, turned, constant)
             check(graph, arrays, turned)
@@ -135,6 +147,43 @@ def test_heads_beside_each_other(level: str, heads: int, size: int, rows: int) -
     wanted = given.transpose(0, 2, 1, 3).reshape(2, rows, -1).astype(np.float64) @ w
     for found in api.compile_graph(F.build(), target_of(level))(given, w):
         assert np.allclose(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("depth", [40, 2100], ids=["in one block", "in several"])
+@pytest.mark.parametrize("rows", [1, 3, 47])
+def test_what_follows_on_each_tile(level: str, depth: int, rows: int) -> None:
+    """Operands of every shape behind a product, whose own result is read once, or twice and is an output, too."""
+    for shared in (False, True):
+        F = GraphBuilder("epilogues")
+        x, w = F.input("x", DType.FLOAT32, (2, rows, depth)), F.input("w", DType.FLOAT32, (depth, 75))
+        row, column = F.input("row", DType.FLOAT32, (rows, 1)), F.input("column", DType.FLOAT32, (75,))
+        full = F.input("full", DType.FLOAT32, (2, rows, 75))
+        product = F.matmul(x, w)
+        F.output(F.mul(F.tanh(F.add(F.mul(product, row), column)), full))
+        if shared:
+            F.output(product)
+            F.output(F.sum(product, axes=(2,), keepdims=False))
+        shapes = [(2, rows, depth), (depth, 75), (rows, 1), (75,), (2, rows, 75)]
+        given = [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+        found = api.compile_graph(F.build(), target_of(level))(*given)
+        wide = [a.astype(np.float64) for a in given]
+        exact = wide[0] @ wide[1]
+        wanted = [np.tanh(exact * wide[2] + wide[3]) * wide[4], exact, exact.sum(axis=2)]
+        for got, want in zip(found if shared else [found], wanted, strict=False):
+            assert np.allclose(got, want, rtol=1e-3, atol=3e-3)
+
+
+def test_an_open_depth_may_be_nothing() -> None:
+    """What follows then works on zeros."""
+    F = GraphBuilder("open depth")
+    x, w = F.input("x", DType.FLOAT32, (20, symbol("k"))), F.input("w", DType.FLOAT32, (symbol("k"), 40))
+    F.output(F.add(F.matmul(x, w), F.input("b", DType.FLOAT32, (40,))))
+    compiled = api.compile_graph(F.build())
+    b = RNG.standard_normal(40).astype(np.float32)
+    for depth in (0, 1, 31, 1024, 1025, 3000):
+        a, c = (RNG.standard_normal(s).astype(np.float32) for s in ((20, depth), (depth, 40)))
+        assert np.allclose(compiled(a, c, b), a.astype(np.float64) @ c + b, rtol=1e-4, atol=2e-3)
 
 
 def test_batches_share_constants() -> None:

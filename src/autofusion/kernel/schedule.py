@@ -39,6 +39,7 @@ LINE = 64  # elements
 FEW_ROWS = 8  # fewer independent rows than this leave cores idle
 PART = 16384  # elements of a long fold that a part is worth
 DEPTH = 384  # of a block of a contraction: with two vectors of columns it stays near
+TALLEST, WIDEST = 1024, 2048  # rows and columns of a tile of a product
 VECTOR = 64  # elements, of the longest vectors' multiples
 REPEATS = 16  # tiles that an axis is expected to be cut into
 REPEATED_SHARE = 0.25  # of the work: more than this is not done again for the sake of smaller tiles
@@ -57,7 +58,8 @@ class Tile:
 @dataclass(frozen=True)
 class Schedule:
     """`outer`: axes bound to cores, with tile sizes. `stream`: at most one axis walked in tiles inside, once per
-    dependent fold. `chunks`: the most parallel parts. `block`: rows, columns and depth of a contraction's block.
+    dependent fold. `chunks`: the most parallel parts. `block`: rows, columns and depth of a contraction's block; a
+    depth of 0 is all of it.
     `parts`: cores share the streamed axis in so many parts, whose partial states the next step merges in order."""
 
     outer: tuple[Tile, ...]
@@ -284,6 +286,21 @@ def candidates(kernel: Kernel, target: Target) -> Iterator[Schedule]:
         budget //= 2
 
 
+def passes_through(analysis: Analysis, target: Target) -> bool:
+    """Whether a kernel is one contraction of parameters on the vector unit, and elementwise work on its result: all of
+    it passes through the caches, in blocks of the contraction's own, whatever the tile."""
+    unit = target.unit_for(Kind.CONTRACT)
+    if unit is not target.vector or len(analysis.contractions) != 1:
+        return False
+    (main,) = analysis.contractions
+    names = {a.name for a in main.axes}
+    read = {main.left.name, main.right.name}
+    return read <= {p.name for p in analysis.kernel.params} and all(
+        s is main or (isinstance(s, Map | Copy) and {a.name for a in s.axes} == names)
+        for s in analysis.kernel.statements
+    )
+
+
 def _total_work(analysis: Analysis) -> float:
     return float(
         sum(
@@ -373,6 +390,8 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     unit = target.unit_for(Kind.CONTRACT)
     assert unit is not None
     divided = unit is not target.vector
+    if passes_through(analysis, target):
+        return _for_product(analysis, main, target)
     rows, columns = (str(i) for i in main.target.index[-2:])  # "0" where there is one element: no axis's name
     most = {rows: 128, columns: 256} if divided else {rows: 512, columns: 512}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
@@ -389,6 +408,26 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     if (analysis.peak_bytes(tiles) if divided else analysis.kept_bytes(tiles)) > budget:
         stream = _stream(analysis, analysis.streamable_with(own_contractions=not divided), tiles, budget)
     return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), stream, CHUNKS, block)
+
+
+def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule:
+    """Tiles as large as leaves one for each core: operands are packed once a tile."""
+    rows, columns = (str(i) for i in main.target.index[-2:])
+    most = {rows: TALLEST, columns: WIDEST}
+    tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
+    enough = min(target.cores, int(_total_work(analysis) // 2e6))
+    least = {rows: 16, columns: 64}
+    while _tiles(analysis, tiles) < enough:
+        name = max((n for n in tiles if n in least), key=lambda n: (tiles[n], n == rows), default="")
+        if not name or tiles[name] < 2 * least[name]:
+            break
+        tiles[name] = _half(tiles[name])
+    return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), (), CHUNKS, (128, 256, 0))
+
+
+def _half(size: int) -> int:
+    """Half of a tile, rounded up to whole vectors where it has several."""
+    return -(-size // 2 // VECTOR) * VECTOR if size >= 2 * VECTOR else -(-size // 2)
 
 
 def _even(extent: Dim, most: int) -> int:

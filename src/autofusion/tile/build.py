@@ -457,7 +457,7 @@ class Builder:
             return
         depth = self.schedule.block[2]
         axis = statement.reduced[0]
-        whole = len(statement.reduced) > 1 or (isinstance(axis.extent, int) and axis.extent <= depth)
+        whole = len(statement.reduced) > 1 or depth == 0 or (isinstance(axis.extent, int) and axis.extent <= depth)
         if whole or axis.name in self.stream:
             left = self.contract_operand(statement, statement.left, self.cube.left, chunk, block)
             right = self.contract_operand(statement, statement.right, self.cube.right, chunk, block)

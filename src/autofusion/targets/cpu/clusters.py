@@ -35,6 +35,7 @@ class Cluster:
     reduced: frozenset[str]
     statements: list[Statement] = field(default_factory=list)
     alone: bool = False  # a scan or a contraction
+    epilogue: Cluster | None = None  # of a contraction: it may run on each tile of the result as soon as that is there
 
     @property
     def folds(self) -> list[Fold]:
@@ -90,6 +91,28 @@ def cluster(statements: Sequence[Statement]) -> list[Cluster]:
             if isinstance(operand, Access):
                 read[operand.name] = max(read.get(operand.name, 0), home)
     return clusters
+
+
+def with_epilogues(clusters: Sequence[Cluster]) -> list[Cluster]:
+    """Clusters that follow a contraction on the same axes, and read its result at their own point, go with it."""
+    paired: list[Cluster] = []
+    for each in clusters:
+        if paired and paired[-1].epilogue is None and _follows(paired[-1].statements[0], each):
+            paired[-1].epilogue = each
+        else:
+            paired.append(each)
+    return paired
+
+
+def _follows(first: Statement, each: Cluster) -> bool:
+    if not isinstance(first, Contract) or each.alone or each.reduced or set(each.axes) != set(first.axes):
+        return False
+    reads = [o for s in each.statements for o in operands_of(s) if isinstance(o, Access)]
+    own = [o for o in reads if o.name == first.target.name]
+    written = {s.target.name for s in each.statements}
+    gathers = any(isinstance(s, Gather) for s in each.statements)
+    read = {first.left.name, first.right.name, first.target.name}
+    return bool(own) and all(o == first.target for o in own) and not gathers and not written & read
 
 
 def _place(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from enum import Enum
 
 from autofusion.dims import Compound, Dim, Expr, alone, coefficient_of, substitute, symbol, symbols, terms_of
 from autofusion.kernel.ir import Axis, Contract
@@ -12,12 +12,10 @@ from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter
-from autofusion.targets.cpu.gemm import STREAMED, Gemm, Panels, Roles
+from autofusion.targets.cpu.gemm import STREAMED, Epilogue, Gemm, Panels, Roles
 from autofusion.targets.cpu.lanes import MEMORY
+from autofusion.targets.cpu.loops import Memory, Nest
 from autofusion.targets.vecmath.values import V
-
-if TYPE_CHECKING:
-    from autofusion.targets.cpu.loops import Memory
 
 
 def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | None:
@@ -66,20 +64,38 @@ def panels_of(offset: Dim, axis: str) -> Panels | None:
     return Panels(width, step)
 
 
-def emit(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V], target: Target) -> bool:
-    """Write a contraction; False where it has no shape for register tiles and must be written as a fold."""
+class Emitted(Enum):
+    """What of a contraction and its epilogue has been written."""
+
+    NOTHING = "it has no shape for register tiles and must be written as a fold"
+    PRODUCT = "the contraction"
+    ALL = "the epilogue, too"
+
+
+def emit(
+    e: Emitter,
+    memory: Memory,
+    statement: Contract,
+    values: Mapping[str, V],
+    target: Target,
+    epilogue: Epilogue | None = None,
+) -> Emitted:
+    """Write a contraction and, where it goes with register tiles, what follows it."""
     if any(a.extent == 0 for a in statement.axes):
-        return True  # no element to write
+        return Emitted.ALL  # no element to write
     if statement.library and _call_library(e, memory, statement, values):
-        return True
+        return Emitted.PRODUCT
     shape = _classify(memory, statement, target)
     if shape is None:
-        return False
+        return Emitted.NOTHING
     few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED)
     if few and shape.panels is None and shape.step(shape.right, shape.columns) != 1:
-        return False  # dot products along the contiguous depth are better than gathered columns
-    Gemm(e, memory, statement, shape, dict(values), target).emit()
-    return True
+        return Emitted.NOTHING  # dot products along the contiguous depth are better than gathered columns
+    if epilogue is not None:
+        axis = Nest(e, memory, epilogue.cluster, values, target.lane_bytes).vector_axis
+        epilogue = epilogue if axis == shape.columns else None
+    Gemm(e, memory, statement, shape, dict(values), target, epilogue).emit()
+    return Emitted.PRODUCT if epilogue is None else Emitted.ALL
 
 
 def _call_library(e: Emitter, memory: Memory, statement: Contract, values: Mapping[str, V]) -> bool:

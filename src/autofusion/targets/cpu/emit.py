@@ -242,10 +242,10 @@ class Emitter:
         """Ask for the cache line of an address that will be read; any address is allowed."""
         self.call("prefetch", "void", pointer, V("i32", "0"), V("i32", "3"), V("i32", "1"), overload=("ptr",))
 
-    def slot(self, type_: str) -> V:
+    def slot(self, type_: str, align: int = 0) -> V:
         """A stack cell in the entry block; `load` and `store` it. LLVM promotes it to a register."""
         name = self.fresh("s")
-        self.entry.append(f"  {name} = alloca {type_}")
+        self.entry.append(f"  {name} = alloca {type_}" + (f", align {align}" if align else ""))
         return V("ptr", name)
 
     def get(self, slot: V, type_: str) -> V:
@@ -271,6 +271,12 @@ class Emitter:
         if b.ref == "1":
             return a
         return self.i64(0) if "0" in (a.ref, b.ref) else self._fold("mul", a, b, lambda x, y: x * y)
+
+    def least(self, a: V, b: V) -> V:
+        """The smaller of two signed integers."""
+        if is_number(a.ref) and is_number(b.ref):
+            return self.i64(min(int(a.ref), int(b.ref)))
+        return self.select(self.cmp("icmp slt", a, b), a, b)
 
     def _fold(self, opcode: str, a: V, b: V, rule: object) -> V:
         if is_number(a.ref) and is_number(b.ref):

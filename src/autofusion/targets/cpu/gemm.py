@@ -3,43 +3,48 @@
 Loops, from the outside in, after the blocking of Goto and van de Geijn ("Anatomy of High-Performance Matrix
 Multiplication", ACM TOMS 34(3), 2008):
 
-    depth in blocks            of which a panel of columns stays in the first-level cache
+    depth in blocks            whole where it is short: sums then stay in registers
       columns in blocks        the right operand's block is packed into panels
-        rows in blocks         the left operand's block is packed
+        rows in blocks         the left operand's block is packed; it stays in the second-level cache
           panels of columns
-            tiles of rows      `height * width` sums stay in registers over the depth of the block
+            tiles of rows      `height * width` sums stay in registers over the depth of the block;
+                               each tile asks for its share of the next panel
+              epilogue         what follows elementwise, after the last block of the depth, while the tile is near
 
 An operand that is read too few times to pay for a copy is read where it lies. Rows past the end repeat the last one and
 store it again with the same value; columns past the end are masked. Sums of a block are added to the target, block
-after block, in order: the split is the schedule's, never the number of workers'.
+after block, in order: the split follows from the extents, never from the number of workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from autofusion.dims import Dim, coefficient_of
-from autofusion.kernel.ir import Axis, Contract
+from autofusion.dims import Dim, coefficient_of, symbol
+from autofusion.dtypes import DType
+from autofusion.kernel.ir import Access, Axis, Contract, Statement
 from autofusion.target import Target
+from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, is_number
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
+from autofusion.targets.cpu.loops import Memory, Nest, Ref
 from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
 from autofusion.targets.vecmath.values import V, vector
 
-if TYPE_CHECKING:
-    from autofusion.targets.cpu.loops import Memory, Ref
-
-DEPTH, ROWS, COLUMNS = 384, 512, 512  # of a packed block, at most
+DEPTH = 4096  # bytes: of a packed block's lines, at most
+WIDTH = 8192  # bytes: of the rows of a packed right operand, at most
+NEAR = 1 << 19  # bytes of a packed left operand: it stays in the second-level cache
 STEPS = 16  # depth of a block where few rows stream the right operand: so many rows of it are read side by side
 STREAMED = 4  # rows up to which they do
 FEW_ROWS = 12  # up to here the right operand is read too few times to be worth packing
 FEW_PANELS = 2  # up to here the left one is
 MANY = 1 << 12  # an open extent, for choices
 MEETING = 512  # bytes: rows so far apart, or a multiple, share the sets of a first-level cache
+UNROLL = 4  # steps along the depth in one turn of the loop
+LINE = 64  # bytes that are fetched at once
 LATENCY = 8  # multiply-adds that a core needs in flight
 
 
@@ -81,7 +86,9 @@ class Roles:
         return step
 
 
-def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[int, int]:
+def register_tile(
+    rows: int, columns: int, lanes: int, registers: int, widths: Sequence[int] = range(1, 9)
+) -> tuple[int, int]:
     """Rows and vectors of a register tile: the fewest cycles for all of them on a core with two multiply-adds and two
     loads a cycle, each tile paying for its sums' way in and out; of equals the tallest, whose panels are narrow."""
 
@@ -92,47 +99,69 @@ def register_tile(rows: int, columns: int, lanes: int, registers: int) -> tuple[
 
     tiles = [
         (height, width)
-        for width in range(1, min(8, -(-columns // lanes)) + 1)
+        for width in widths
+        if width <= -(-columns // lanes)
         for height in range(1, min(14, rows) + 1)
         if height * width + width + 1 <= registers
     ]
     return min(tiles, key=lambda tile: (cycles(*tile), -tile[0]))
 
 
-def packing_bytes(statement: Contract, target: Target) -> int:
-    """Scratch that the packed blocks of a contraction take at most."""
-    widest = max((a.extent if isinstance(a.extent, int) else MANY for a in statement.axes), default=1)
-    deepest = max((a.extent if isinstance(a.extent, int) else MANY for a in statement.reduced), default=1)
-    size, depth, lanes = statement.dtype.size, min(deepest, DEPTH), target.lane_bytes // statement.dtype.size
-    right = (depth + lanes) * (min(widest, COLUMNS) + 8 * lanes)
-    left = max((min(widest, ROWS) + 1) * (depth + PAD + lanes), (depth + 1) * (min(widest, ROWS) + PAD + lanes))
-    return size * (right + left) + 2 * ALIGN
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows a contraction elementwise on its result. `private`: nothing else reads the result."""
+
+    cluster: Cluster
+    private: bool
+
+
+When = V | bool  # known now, or a condition at run time
 
 
 class Gemm:
-    """One contraction being written."""
+    """One contraction being written, and what follows it on each tile."""
 
     def __init__(
-        self, e: Emitter, memory: Memory, statement: Contract, roles: Roles, values: dict[str, V], target: Target
+        self,
+        e: Emitter,
+        memory: Memory,
+        statement: Contract,
+        roles: Roles,
+        values: dict[str, V],
+        target: Target,
+        epilogue: Epilogue | None = None,
     ) -> None:
         self.e = e
         self.memory = memory
         self.statement = statement
         self.roles = roles
         self.values = values | {a.name: e.i64(0) for a in statement.axes if a.extent == 1}
+        self.lane_bytes = target.lane_bytes
+        self.epilogue = epilogue
         self.scalar = REGISTER[statement.dtype]
         self.lanes = target.lane_bytes // statement.dtype.size
         registers = 32 if target.lane_bytes == 64 or "neon" in target.features else 16
         rows, columns = (_count(axis) for axis in (roles.rows, roles.columns))
-        self.height, self.width = register_tile(rows, columns, self.lanes, registers)
+        widths: Sequence[int] = range(1, 9)
+        if roles.panels is not None and rows > STREAMED and roles.panels.width % self.lanes == 0:
+            widths = (min(roles.panels.width, columns) // self.lanes or 1,)
+        self.height, self.width = register_tile(rows, columns, self.lanes, registers, widths)
+        self.panel = self.width * self.lanes
         neighbours = roles.panels is not None or roles.step(roles.right, roles.columns) == 1
         converts = roles.right.dtype is not statement.dtype
         self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
         self.packs_left = self._packs_left(rows, columns)
-        self.deepest = DEPTH
+        size = statement.dtype.size
+        self.deepest = _even(roles.depth.extent, DEPTH // size, max(UNROLL, self.lanes))
         if rows <= STREAMED and neighbours and not roles.cut:  # nothing is packed then
             self.deepest = STEPS if roles.panels is None else MANY
+        self.tallest = _even(
+            1 if roles.rows is None else roles.rows.extent, max(1, NEAR // (self.deepest * size)), self.height
+        )
+        self.widest = _even(roles.columns.extent, WIDTH // size, self.panel)
         self.packer = Packer(e, self.lanes, statement.dtype)
+        near = f"[{self.height * self.panel} x {self.scalar}]"
+        self.near = e.slot(near, ALIGN) if epilogue is not None and epilogue.private else None
 
     def _packs_left(self, rows: int, columns: int) -> bool:
         """Whether the left operand is read often, and where it lies its rows would meet in few sets of the cache, its
@@ -140,30 +169,61 @@ class Gemm:
         left, size = self.roles.left, self.statement.dtype.size
         if self.roles.cut:
             return True
-        if rows <= self.height or columns <= FEW_PANELS * self.width * self.lanes:
+        if rows <= self.height or columns <= FEW_PANELS * self.panel:
             return False
         apart = self.roles.step(left, self.roles.rows)
         meets = not isinstance(apart, int) or apart * size % MEETING == 0
         return meets or left.dtype is not self.statement.dtype or self.roles.step(left, self.roles.depth) != 1
 
     def emit(self) -> None:
-        e = self.e
+        e, roles, accumulates = self.e, self.roles, self.statement.accumulate
         with ExitStack() as stack:
-            for axis in self.roles.others:
+            for axis in roles.others:
                 self.values[axis.name] = stack.enter_context(self._loop(axis))
-            depth = emit_dim(e, self.roles.depth.extent, self.values)
+            depth = emit_dim(e, roles.depth.extent, self.values)
+            self._nothing(depth)
+            ends: list[V] = []
+            for axis in roles.taps:
+                end = emit_dim(e, axis.extent, self.values)
+                self.values[axis.name] = stack.enter_context(e.loop(e.i64(0), end, e.i64(1)))
+                ends.append(e.cmp("icmp eq", e.add(self.values[axis.name], e.i64(1)), end))
+            starts = [e.cmp("icmp ne", self.values[axis.name], e.i64(0)) for axis in roles.taps]
             single = is_number(depth.ref) and int(depth.ref) <= self.deepest
-            fresh = single and not self.roles.taps and not self.statement.accumulate
-            if not fresh and not self.statement.accumulate:
-                self.values |= {axis.name: e.i64(0) for axis in self.roles.taps}
-                self._block(e.i64(0), e.i64(0), fresh=True)  # the sum of nothing
-            for axis in self.roles.taps:
-                self.values[axis.name] = stack.enter_context(self._loop(axis))
             for begin, size in self._blocks(depth, self.deepest):
-                self._block(begin, size, fresh)
+                begun = [] if single else [e.cmp("icmp ne", begin, e.i64(0))]
+                ended = [] if single else [e.cmp("icmp eq", e.add(begin, size), depth)]
+                adds = accumulates or self._joined("or", [*starts, *begun], False)
+                self._block(begin, size, adds, self._joined("and", [*ends, *ended], True))
 
-    def _loop(self, axis: Axis):  # type: ignore[no-untyped-def]
+    def _joined(self, operation: str, conditions: list[V], otherwise: bool) -> When:
+        """All conditions in one; what it is where there is none."""
+        joined: When = otherwise
+        for each in conditions:
+            joined = each if isinstance(joined, bool) else self.e.op(operation, joined, each)
+        return joined
+
+    def _nothing(self, depth: V) -> None:
+        """The sum of nothing, where an axis that is summed over may turn out empty."""
+        e = self.e
+        counts = [depth, *(emit_dim(e, axis.extent, self.values) for axis in self.roles.taps)]
+        unknown = [count for count in counts if not is_number(count.ref) or int(count.ref) <= 0]
+        if not unknown:
+            return
+        values = self.values
+        self.values = values | {axis.name: e.i64(0) for axis in self.roles.taps}
+        with ExitStack() as stack:
+            if all(not is_number(count.ref) for count in unknown):
+                empty = self._joined("or", [e.cmp("icmp sle", count, e.i64(0)) for count in unknown], False)
+                assert isinstance(empty, V)
+                stack.enter_context(e.when(empty))
+            self._block(e.i64(0), e.i64(0), self.statement.accumulate, True)
+        self.values = values
+
+    def _loop(self, axis: Axis) -> AbstractContextManager[V]:
         return self.e.loop(self.e.i64(0), emit_dim(self.e, axis.extent, self.values), self.e.i64(1))
+
+    def _when(self, condition: When) -> AbstractContextManager[None]:
+        return nullcontext() if isinstance(condition, bool) else self.e.when(condition)
 
     def _blocks(self, extent: V, most: int) -> Iterator[tuple[V, V]]:
         """First and size of the blocks of an axis: of the only one, or inside a loop over them."""
@@ -175,38 +235,46 @@ class Gemm:
             if is_number(extent.ref) and int(extent.ref) % most == 0:
                 yield first, e.i64(most)
             else:
-                left = e.sub(extent, first)
-                yield first, e.select(e.cmp("icmp slt", left, e.i64(most)), left, e.i64(most))
+                yield first, e.least(e.sub(extent, first), e.i64(most))
 
-    def _block(self, begin: V, size: V, fresh: bool) -> None:
+    def _block(self, begin: V, size: V, adds: When, ends: When) -> None:
         """One block of the depth, for all of the result. A block of nothing only stores zeros."""
         e, roles = self.e, self.roles
         columns = emit_dim(e, roles.columns.extent, self.values)
         rows = emit_dim(e, roles.rows.extent, self.values) if roles.rows is not None else e.i64(1)
         packs_right, packs_left = (packs and size.ref != "0" for packs in (self.packs_right, self.packs_left))
-        panel = self.width * self.lanes
-        widest, tallest = COLUMNS // panel * panel, ROWS // self.height * self.height
-        area = self.memory.packing_area()
-        left_area = e.gep(area, e.i64(self._right_bytes()), "i8")
-        for column, width in self._blocks(columns, widest) if packs_right else [(e.i64(0), columns)]:
+        right_bytes = self._right_bytes() if packs_right else 0
+        area = None
+        if packs_right or packs_left:
+            area = self.memory.packing_area(right_bytes + (self._left_bytes() if packs_left else 0))
+        for column, width in self._blocks(columns, self.widest) if packs_right else [(e.i64(0), columns)]:
             right = self._operand(roles.right, begin, roles.columns, column)
             if packs_right:
+                assert area is not None
                 right = self.packer.panels(right, area, width, size, self.width)
-            for row, height in self._blocks(rows, tallest) if packs_left else [(e.i64(0), rows)]:
+            for row, height in self._blocks(rows, self.tallest) if packs_left else [(e.i64(0), rows)]:
                 left = self._operand(roles.left, begin, roles.rows, row)
                 if packs_left:
-                    left = self.packer.lines(left, left_area, height, size)
-                target = _Target(row, height, column)
+                    assert area is not None
+                    goal = e.gep(area, e.i64(right_bytes), "i8")
+                    stride = (self.tallest if left.is_across else self.deepest) + PAD
+                    left = self.packer.lines(left, goal, height, size, stride, self.height)
+                target = _Target(row, height, column, adds, ends)
                 by_panels(
                     e, width, self.width, self.lanes,
-                    lambda at, masks: self._rows(target, left, right, at, masks, size, fresh),  # noqa: B023
+                    lambda at, masks, count: self._rows(target, left, right, at, masks, count, size),  # noqa: B023
                 )  # fmt: skip
 
     def _right_bytes(self) -> int:
-        """Where the left operand's copy begins."""
-        columns = min(_count(self.roles.columns), COLUMNS) + self.width * self.lanes
-        depth = min(_count(self.roles.depth), DEPTH) + self.lanes
+        """Of the right operand's packed block."""
+        columns = min(_count(self.roles.columns), self.widest) + self.panel
+        depth = min(_count(self.roles.depth), self.deepest) + self.lanes
         return -(-columns * depth * self.statement.dtype.size // ALIGN) * ALIGN
+
+    def _left_bytes(self) -> int:
+        """Of the left operand's: its lines are its rows, or its depth."""
+        tallest, deepest, slack = self.tallest + self.height, self.deepest, PAD + self.lanes
+        return self.statement.dtype.size * max(tallest * (deepest + slack), (deepest + 1) * (tallest + slack)) + ALIGN
 
     def _operand(self, ref: Ref, begin: V, axis: Axis | None, first: V) -> Block:
         """A block of an operand where it lies."""
@@ -227,69 +295,119 @@ class Gemm:
 
     # -- the micro-kernel --------------------------------------------------------------------------------------------
     def _rows(
-        self, target: _Target, left: Block, right: Block, at: V, masks: list[V | None], size: V, fresh: bool
+        self, target: _Target, left: Block, right: Block, at: V, masks: list[V | None], count: V, size: V
     ) -> None:
         """All rows of one panel of columns."""
         e = self.e
         panel = [right.at(e, e.i64(0), e.add(at, e.i64(n * self.lanes))) for n in range(len(masks))]
-        column = e.add(target.column, at)
+        following = right.at(e, e.i64(0), e.add(at, e.i64(self.panel))) if right.panel == self.panel else None
         if self.roles.rows is None or target.height.ref == "1":
-            self._tile(target, [e.i64(0)], left, right, panel, column, masks, size, fresh)
+            tile = _Tile(e.i64(0), e.i64(1), 1, True, e.add(target.column, at), count, masks, panel, following)
+            self._tile(target, tile, left, right, size)
             return
-        exact = is_number(target.height.ref) and int(target.height.ref) % self.height == 0
-        last = e.sub(target.height, e.i64(1))
+        heights = [int(target.height.ref)] if is_number(target.height.ref) else [self.roles.rows.extent, self.tallest]
+        exact = all(isinstance(height, int) and height % self.height == 0 for height in heights)
         with e.loop(e.i64(0), target.height, e.i64(self.height)) as row:
-            listed = [e.add(row, e.i64(n)) for n in range(self.height)]
-            if not exact:
-                listed = [e.select(e.cmp("icmp slt", r, last), r, last) for r in listed]
-            self._tile(target, listed, left, right, panel, column, masks, size, fresh)
+            rest = e.i64(self.height) if exact else e.least(e.sub(target.height, row), e.i64(self.height))
+            column = e.add(target.column, at)
+            tile = _Tile(row, rest, self.height, exact, column, count, masks, panel, following)
+            self._tile(target, tile, left, right, size)
 
-    def _tile(
-        self,
-        target: _Target,
-        rows: list[V],
-        left: Block,
-        right: Block,
-        panel: list[V],
-        column: V,
-        masks: list[V | None],
-        size: V,
-        fresh: bool,
-    ) -> None:
-        """The sums of a tile: in from the target, unless they begin, over the depth, and out again."""
+    def _tile(self, target: _Target, tile: _Tile, left: Block, right: Block, size: V) -> None:
+        """The sums of a tile: over the depth, with what the target holds already, and out."""
         e = self.e
         type_ = vector(self.scalar, self.lanes)
-        goals = [self._goal(e.add(target.row, row), column) for row in rows]
-        sums = [[e.slot(type_) for _ in masks] for _ in rows]
-        pointers = [[e.gep(goal, e.i64(n * self.lanes), self.scalar) for n in range(len(masks))] for goal in goals]
-        for line_of, places in zip(sums, pointers, strict=True):
-            for slot, pointer in zip(line_of, places, strict=True):
-                e.set(slot, e.const(type_, 0))
-                if not fresh:
-                    e.prefetch(pointer)
+        rows = self._row_numbers(tile)
+        goals = [self._goal(e.add(target.row, row), tile.column) for row in rows]
+        pointers = [[e.gep(goal, e.i64(n * self.lanes), self.scalar) for n in range(len(tile.masks))] for goal in goals]
+        sums = [[e.slot(type_) for _ in tile.masks] for _ in rows]
+        for slot in (slot for line in sums for slot in line):
+            e.set(slot, e.const(type_, 0))
+        if target.adds is not False:
+            for pointer in (pointer for line in pointers for pointer in line):
+                e.prefetch(pointer)
         if size.ref != "0":
-            starts = [left.at(e, e.i64(0), row) for row in rows]
-            with e.loop(e.i64(0), size, e.i64(1)) as depth:
-                line, apart = e.mul(depth, right.along), e.i64(1) if right.panel else right.across
+            self._multiply(tile, rows, left, right, size, sums)
+        if target.adds is not False:
+            with self._when(target.adds):
+                self._add(sums, pointers, tile.masks)
+        if self.near is None or target.ends is not True:
+            kept = target.ends if self.near is not None else False
+            with self._when(kept if isinstance(kept, bool) else e.op("xor", kept, V("i1", "true"))):
+                for line, places in zip(sums, pointers, strict=True):
+                    for slot, pointer, mask in zip(line, places, tile.masks, strict=True):
+                        store_contiguous(e, e.get(slot, type_), pointer, self.statement.dtype, mask)
+        if self.epilogue is not None:
+            with self._when(target.ends):
+                self._finish(self.epilogue.cluster, target, tile, sums)
+
+    def _row_numbers(self, tile: _Tile) -> list[V]:
+        """The rows of a tile; the last one again for those past the end."""
+        e = self.e
+        if tile.exact:
+            return [e.add(tile.row, e.i64(n)) for n in range(tile.height)]
+        last = e.sub(tile.rows, e.i64(1))
+        return [e.add(tile.row, e.least(e.i64(n), last)) for n in range(tile.height)]
+
+    def _multiply(self, tile: _Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
+        """The products of the block's depth, on top of the sums."""
+        e = self.e
+        type_ = vector(self.scalar, self.lanes)
+        together = (tile.exact or left.padded) and is_number(left.across.ref) and left.address is None
+        if together:  # rows lie at known distances from the first
+            starts = [left.at(e, e.i64(0), tile.row)] * len(rows)
+            apart = [e.mul(e.i64(n), left.across) for n in range(len(rows))]
+        else:
+            starts, apart = [left.at(e, e.i64(0), row) for row in rows], [e.i64(0)] * len(rows)
+        unroll = self._unroll(size)
+        fetch = self._fetch(tile, right, size, unroll)
+        with e.loop(e.i64(0), size, e.i64(unroll)) as first:
+            if fetch is not None:
+                pointer, each, lines = fetch
+                start = e.gep(pointer, e.mul(first, e.i64(each)), "i8")
+                for n in range(lines):
+                    e.prefetch(e.gep(start, e.i64(n * LINE), "i8"))
+            for step in range(unroll):
+                depth = e.add(first, e.i64(step))
+                line, stride = e.mul(depth, right.along), e.i64(1) if right.panel else right.across
                 columns = []
-                for first, mask in zip(panel, masks, strict=True):
-                    pointer = e.gep(first, line, MEMORY[right.dtype])
-                    columns.append(right.vector(e, pointer, apart, self.lanes, None if right.panel else mask))
+                for start, mask in zip(tile.panel, tile.masks, strict=True):
+                    pointer = e.gep(start, line, MEMORY[right.dtype])
+                    columns.append(right.vector(e, pointer, stride, self.lanes, None if right.panel else mask))
                 along = e.mul(depth, left.along)
-                for line_of, start in zip(sums, starts, strict=True):
-                    element = e.splat(left.element(e, start, along), self.lanes)
-                    for slot, each in zip(line_of, columns, strict=True):
-                        e.set(slot, self._multiply_add(element, each, e.get(slot, type_)))
+                for line_of, start, offset in zip(sums, starts, apart, strict=True):
+                    element = e.splat(left.element(e, start, e.add(along, offset)), self.lanes)
+                    for slot, each_column in zip(line_of, columns, strict=True):
+                        e.set(slot, self._multiply_add(element, each_column, e.get(slot, type_)))
+
+    def _unroll(self, size: V) -> int:
+        """Steps in one turn of the loop: as many as divide every block of the depth."""
+        extent = self.roles.depth.extent
+        counts = [int(size.ref)] if is_number(size.ref) else [extent, self.deepest] if isinstance(extent, int) else [1]
+        return next(n for n in (UNROLL, UNROLL // 2, 1) if all(count % n == 0 for count in counts))
+
+    def _fetch(self, tile: _Tile, right: Block, size: V, unroll: int) -> tuple[V, int, int] | None:
+        """Where a tile of rows begins to ask for its share of the next panel, bytes of it a step of the depth, and
+        cache lines a turn of the loop; None where there is one tile: a panel is read once."""
+        e = self.e
+        rows = min(_count(self.roles.rows), self.tallest)
+        tiles = -(-rows // self.height)
+        if tile.following is None or tiles < 2:
+            return None
+        row_bytes = self.panel * right.dtype.size
+        lines = max(1, -(-row_bytes * unroll // (LINE * tiles)))
+        each = max(1, lines * LINE // unroll)
+        number = tile.row if tile.row.ref == "0" else e.op("udiv", tile.row, e.i64(self.height))
+        return e.gep(tile.following, e.mul(e.mul(number, size), e.i64(each)), "i8"), each, lines
+
+    def _add(self, sums: list[list[V]], pointers: list[list[V]], masks: list[V | None]) -> None:
+        """What the target holds, on top of the sums: all of it before a row that is repeated is stored."""
+        e = self.e
         add = "fadd" if self.statement.dtype.is_float else "add"
-        leaving = []
-        for line_of, places in zip(sums, pointers, strict=True):
-            for slot, pointer, mask in zip(line_of, places, masks, strict=True):
-                total = e.get(slot, type_)
-                if not fresh:
-                    total = e.op(add, load_contiguous(e, pointer, self.statement.dtype, self.lanes, mask), total)
-                leaving.append((total, pointer, mask))
-        for total, pointer, mask in leaving:  # after all loads: repeated rows are added to once
-            store_contiguous(e, total, pointer, self.statement.dtype, mask)
+        for line, places in zip(sums, pointers, strict=True):
+            for slot, pointer, mask in zip(line, places, masks, strict=True):
+                held = load_contiguous(e, pointer, self.statement.dtype, self.lanes, mask)
+                e.set(slot, e.op(add, held, e.get(slot, held.type)))
 
     def _multiply_add(self, a: V, b: V, c: V) -> V:
         e = self.e
@@ -304,17 +422,96 @@ class Gemm:
         ref = self.roles.target
         return self.e.gep(ref.base, emit_dim(self.e, ref.offset, at), self.scalar)
 
+    # -- the epilogue ------------------------------------------------------------------------------------------------
+    def _finish(self, cluster: Cluster, target: _Target, tile: _Tile, sums: list[list[V]]) -> None:
+        """What follows, on one tile: on its sums in a few lines of the first-level cache, or where they were stored."""
+        e, roles = self.e, self.roles
+        row = e.add(target.row, tile.row)
+        memory = self.memory
+        if self.near is not None:
+            type_ = vector(self.scalar, self.lanes)
+            for r, line in enumerate(sums):
+                for n, slot in enumerate(line):
+                    pointer = e.gep(self.near, e.i64(r * self.panel + n * self.lanes), self.scalar)
+                    store_contiguous(e, e.get(slot, type_), pointer, self.statement.dtype, None)
+            offset = symbol(roles.columns.name) - symbol(FIRST_COLUMN)
+            if roles.rows is not None:
+                offset = offset + (symbol(roles.rows.name) - symbol(FIRST_ROW)) * self.panel
+            memory = _Near(self.memory, self.statement.target.name, Ref(self.near, self.statement.dtype, offset))
+        ranges = {roles.columns.name: (tile.column, tile.count)}
+        if roles.rows is not None:
+            ranges[roles.rows.name] = (row, tile.rows)
+        values = self.values | {FIRST_ROW: row, FIRST_COLUMN: tile.column}
+        axes = tuple(a for a in cluster.axes if a.name in ranges)
+        within = Cluster(axes, cluster.reduced, cluster.statements)
+        Nest(e, memory, within, values, self.lane_bytes).emit(ranges)
+
+
+FIRST_ROW, FIRST_COLUMN = "tile_row", "tile_column"  # of the tile that an epilogue works on
+
+
+@dataclass(frozen=True)
+class _Near:
+    """The memory of a nest that finds the sums of a tile near."""
+
+    memory: Memory
+    name: str
+    sums: Ref
+
+    def ref(self, access: Access) -> Ref:
+        return self.sums if access.name == self.name else self.memory.ref(access)
+
+    def in_memory(self, name: str) -> bool:
+        return self.memory.in_memory(name)
+
+    def dtype(self, name: str) -> DType:
+        return self.memory.dtype(name)
+
+    def packing_area(self, size: int) -> V:
+        return self.memory.packing_area(size)
+
+    def record(self, statement: Statement, bad: V, position: V) -> None:
+        self.memory.record(statement, bad, position)
+
 
 @dataclass(frozen=True)
 class _Target:
-    """A block of the result: its first row and column, and how many rows."""
+    """A block of the result: its first row and column, how many rows, whether sums are added to what it holds, and
+    whether they are complete with this block of the depth."""
 
     row: V
     height: V
     column: V
+    adds: When
+    ends: When
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A register tile: its first row in the block, how many of `height` rows there are, its first column in the result
+    and how many there are, the vectors' masks, where the right operand's vectors begin, and the next panel."""
+
+    row: V
+    rows: V
+    height: int
+    exact: bool
+    column: V
+    count: V
+    masks: list[V | None]
+    panel: list[V]
+    following: V | None
 
 
 def _count(axis: Axis | None) -> int:
     """The axis's extent; of an open one many."""
     extent = 1 if axis is None else axis.extent
     return extent if isinstance(extent, int) else MANY
+
+
+def _even(extent: Dim, most: int, step: int) -> int:
+    """The size of equal blocks of an extent, multiples of `step` of about `most` at most; of an open one the most."""
+    most = max(step, most // step * step)
+    if not isinstance(extent, int) or extent <= 0:
+        return most
+    parts = -(-extent // most)
+    return -(-extent // parts // step) * step

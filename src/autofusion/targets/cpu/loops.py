@@ -68,8 +68,8 @@ class Memory(Protocol):
 
     def dtype(self, name: str) -> DType: ...
 
-    def packing_area(self) -> V:
-        """Scratch for a packed panel of a contraction."""
+    def packing_area(self, size: int) -> V:
+        """Scratch of so many bytes for packed operands of a contraction."""
         ...
 
     def record(self, statement: Statement, bad: V, position: V) -> None:
@@ -103,6 +103,7 @@ class Nest:
         """`ahead`: how many elements on the next tile will read; vectors that are loaded then ask for those, too."""
         self.e = e
         self.ahead = ahead
+        self.ranges: dict[str, tuple[V, V]] = {}
         self.memory = memory
         self.cluster = cluster
         self.values = dict(values)
@@ -157,8 +158,9 @@ class Nest:
         return statement.dtype
 
     # -- the nest ----------------------------------------------------------------------------------------------------
-    def emit(self) -> None:
-        """Write the nest's code."""
+    def emit(self, ranges: Mapping[str, tuple[V, V]] | None = None) -> None:
+        """Write the nest's code: for all of its axes, or of some for the `ranges` from a first element on, so many."""
+        self.ranges = dict(ranges or {})
         reduced = self.cluster.reduced
         lane = self.vector_axis.name if self.vector_axis else ""
         free = [a for a in self.cluster.axes if a.name not in reduced and a.name != lane]
@@ -170,12 +172,23 @@ class Nest:
                 self._fold_lanes(folded)
             else:
                 self._hoist({a.name for a in folded} | {lane})
-                self._over_lanes(self.vector_axis, lambda point, _: self._folding(folded, point), 1)
+                unroll, begin, count = 1, None, None
+                if lane in self.ranges:
+                    begin, count = self.ranges[lane]
+                    light = _known(count) and len(self.cluster.statements) <= LIGHT
+                    unroll = max(1, int(count.ref) // self.lanes) if light else 1
+                body = lambda point, _: self._folding(folded, point)  # noqa: E731
+                self._over_lanes(self.vector_axis, body, unroll, begin, count=count)
 
     @contextmanager
     def _loops(self, axes: Sequence[Axis]) -> Iterator[None]:
         with ExitStack() as stack:
             for axis in axes:
+                if axis.name in self.ranges:
+                    begin, count = self.ranges[axis.name]
+                    loop = self.e.loop(begin, self.e.add(begin, count), self.e.i64(1))
+                    self.values[axis.name] = stack.enter_context(loop)
+                    continue
                 end = emit_dim(self.e, axis.extent, self.values)
                 if end.ref == "1":
                     self.values[axis.name] = self.e.i64(0)
@@ -217,19 +230,26 @@ class Nest:
         return self.e.const(REGISTER[operand.dtype], operand.value)
 
     def _over_lanes(
-        self, axis: Axis, body: Callable[[Point, int], None], unroll: int, begin: V | None = None, end: V | None = None
+        self,
+        axis: Axis,
+        body: Callable[[Point, int], None],
+        unroll: int,
+        begin: V | None = None,
+        end: V | None = None,
+        count: V | None = None,
     ) -> None:
         """Full vectors (`unroll` at a time, each with its number), then one masked vector for the rest."""
         e, lanes = self.e, self.lanes
         first = begin or e.i64(0)
-        last = end or emit_dim(e, axis.extent, self.values)
+        last = e.add(first, count) if count is not None else end or emit_dim(e, axis.extent, self.values)
         span = int(last.ref) - int(first.ref) if _known(first) and _known(last) else None
+        span = int(count.ref) if count is not None and _known(count) else span
         for number in {unroll: 0, 1: 0}:
             step = lanes * number
             if span is not None and span < step:
                 continue
-            count = e.sub(last, first)
-            whole = e.i64(span // step * step) if span is not None else e.sub(count, e.op("urem", count, e.i64(step)))
+            left = e.sub(last, first)
+            whole = e.i64(span // step * step) if span is not None else e.sub(left, e.op("urem", left, e.i64(step)))
             stop = e.add(first, whole)
             with e.loop(first, stop, e.i64(step)) as base:
                 for part in range(number):
@@ -239,7 +259,7 @@ class Nest:
             span = None if span is None else span % step
         if lanes == 1 or span == 0:
             return
-        rest = e.sub(last, first)
+        rest = e.sub(last, first) if span is None else e.i64(span)
         with ExitStack() as stack:
             if span is None:
                 stack.enter_context(e.when(e.cmp("icmp sgt", rest, e.i64(0))))

@@ -24,7 +24,8 @@ PAD = 16  # elements behind a packed line, so that lines do not meet in one set 
 class Block:
     """Part of an operand: its first element, and the steps along the depth and across it, in elements. `panel`: where
     it is not 0, columns lie in panels of so many neighbours, `across` apart, and blocks begin with a panel. `address`:
-    of an element by its depth and what is across, where vectors along the depth are all that is contiguous."""
+    of an element by its depth and what is across, where vectors along the depth are all that is contiguous. `padded`:
+    rows past the end may be read up to a whole register tile."""
 
     start: V
     along: V
@@ -33,6 +34,12 @@ class Block:
     computed: DType
     panel: int = 0
     address: Callable[[V, V], V] | None = None
+    padded: bool = False
+
+    @property
+    def is_across(self) -> bool:
+        """Whether neighbours in memory are neighbours across the depth."""
+        return self.across.ref == "1" and self.along.ref != "1"
 
     def at(self, e: Emitter, depth: V, across: V) -> V:
         """The address of an element."""
@@ -83,21 +90,20 @@ class Packer:
         self.scalar = REGISTER[computed]
         self.align = lanes * computed.size  # of vectors in panels
 
-    def lines(self, block: Block, area: V, rows: V, size: V) -> Block:
-        """The left operand: its lines along whichever axis they are contiguous, `PAD` apart."""
+    def lines(self, block: Block, area: V, rows: V, size: V, stride: int, height: int) -> Block:
+        """The left operand: its lines along whichever axis they are contiguous, `stride` apart. Rows are filled up to
+        whole tiles of `height` with the last one."""
         e = self.e
-        down = block.across.ref == "1" and block.along.ref != "1"
-        count, length = (size, rows) if down else (rows, size)
-        stride = e.add(length, e.i64(PAD))
-        one = e.i64(1)
-        with e.loop(e.i64(0), count, one) as line:
-            pointer = block.at(e, line, e.i64(0)) if down else block.at(e, e.i64(0), line)
-            ahead = (
-                block.at(e, e.add(line, e.i64(AHEAD)), e.i64(0))
-                if down
-                else block.at(e, e.i64(0), e.add(line, e.i64(AHEAD)))
-            )
-            goal = e.gep(area, e.mul(line, stride), self.scalar)
+        down = block.is_across
+        one, apart = e.i64(1), e.i64(stride)
+        whole = multiple(e, e.add(rows, e.i64(height - 1)), height)
+        count, length = (size, rows) if down else (whole, size)
+        last = e.sub(rows, one)
+        with e.loop(e.i64(0), count, one) as number:
+            line = number if down or whole.ref == rows.ref else e.least(number, last)
+            following = e.add(line, e.i64(AHEAD))
+            pointer, ahead = (block.at(e, n, e.i64(0)) if down else block.at(e, e.i64(0), n) for n in (line, following))
+            goal = e.gep(area, e.mul(number, apart), self.scalar)
             if block.address is not None:
 
                 def load(at: V, mask: V | None, line: V = line) -> V:
@@ -106,8 +112,11 @@ class Packer:
                 self._line(goal, length, load)
             else:
                 self._along(block, pointer, ahead, block.across if down else block.along, goal, length)
-        steps = (stride, one) if down else (one, stride)
-        return Block(area, *steps, block.computed, block.computed)
+            if down and whole.ref != rows.ref:  # behind the line, where its last vector left zeros
+                repeated = e.splat(block.element(e, pointer, e.mul(last, block.across)), PAD)
+                e.store(repeated, e.gep(goal, rows, self.scalar), self.align // self.lanes)
+        steps = (apart, one) if down else (one, apart)
+        return Block(area, *steps, block.computed, block.computed, padded=True)
 
     def _along(self, block: Block, pointer: V, ahead: V, stride: V, goal: V, length: V) -> None:
         """One line whose elements are `stride` apart."""
@@ -145,7 +154,7 @@ class Packer:
             with e.loop(e.i64(0), size, e.i64(1)) as depth:
                 line = e.gep(area, e.mul(depth, e.i64(panel)), self.scalar)
 
-                def copy(at: V, masks: list[V | None]) -> None:
+                def copy(at: V, masks: list[V | None], _: V) -> None:
                     source = block.at(e, depth, at)
                     ahead = block.at(e, e.add(depth, e.i64(AHEAD)), at)
                     goal = e.gep(line, e.mul(at, size), self.scalar)
@@ -196,21 +205,21 @@ def multiple(e: Emitter, count: V, step: int) -> V:
     return e.sub(count, e.op("urem", count, e.i64(step)))
 
 
-def by_panels(e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V, list[V | None]], None]) -> None:
-    """`body(first column, masks)`: for the full panels in a loop, then for the rest, with a mask a vector."""
+def by_panels(e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V, list[V | None], V], None]) -> None:
+    """`body(first column, masks, count)`: for the full panels in a loop, then for the rest, with a mask a vector."""
     step = width * lanes
     whole = multiple(e, columns, step)
     if whole.ref != "0":
         with e.loop(e.i64(0), whole, e.i64(step)) as at:
-            body(at, [None] * width)
+            body(at, [None] * width, e.i64(step))
     if whole.ref == columns.ref:
         return
     rest = e.sub(columns, whole)
     if is_number(rest.ref):
-        body(whole, [_mask(e, rest, n * lanes, lanes) for n in range(-(-int(rest.ref) // lanes))])
+        body(whole, [_mask(e, rest, n * lanes, lanes) for n in range(-(-int(rest.ref) // lanes))], rest)
         return
     with e.when(e.cmp("icmp sgt", rest, e.i64(0))):
-        body(whole, [_mask(e, rest, n * lanes, lanes) for n in range(width)])
+        body(whole, [_mask(e, rest, n * lanes, lanes) for n in range(width)], rest)
 
 
 def _mask(e: Emitter, count: V, before: int, lanes: int) -> V | None:

@@ -34,7 +34,7 @@ from autofusion.ops.structure import strides_of
 from autofusion.placement import Span, first_fit
 from autofusion.target import GM, Target
 from autofusion.targets.cpu import contraction, gemm, scans
-from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster
+from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster, with_epilogues
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module
 from autofusion.targets.cpu.loops import Nest, Ref
@@ -138,18 +138,16 @@ class _Function:
         planned = self._plan(parallel.body)
         self.resident = self._crossing(planned)
         self.offsets, scratch = self._allocate(planned)
-        self.packing = scratch
-        contracts = [s for each in _clusters(planned) for s in each.statements if isinstance(s, Contract)]
-        if contracts:
-            self.packing = scratch = dims.multiply(dims.ceildiv(scratch, ALIGN), ALIGN)
-            scratch = dims.add(scratch, max(gemm.packing_bytes(s, self.target) for s in contracts))
+        self.packing = dims.multiply(dims.ceildiv(scratch, ALIGN), ALIGN)
+        self.packed = 0  # bytes behind the buffers
+        self.private = self._private(planned)
         values = self._prologue()
         with self.e.loop(V("i64", "%begin"), V("i64", "%end"), self.e.i64(1)) as chunk:
             self._run(planned, values | {parallel.var: chunk})
         if self.past:
             self.e.call("x86.sse.sfence", "void", overload=())  # such stores come before the phase's end
         self.e.function(name, PARAMETERS, attributes(self.target))
-        return scratch
+        return dims.add(self.packing, self.packed) if self.packed else scratch
 
     def _past(self, final: frozenset[str]) -> set[str]:
         """Large results that nothing reads after: their stores need not go through the caches."""
@@ -188,8 +186,8 @@ class _Function:
 
         def close() -> None:
             if run:
-                planned.append(_Segment(cluster(run)))
-                self.count += len(planned[-1].clusters)
+                planned.append(_Segment(with_epilogues(cluster(run))))
+                self.count += sum(1 for _ in _clusters(planned[-1:]))
                 run.clear()
 
         for line in body:
@@ -235,6 +233,18 @@ class _Function:
                     crossing.add(statement.source.name)
         return {name for name in crossing if name in self.program.buffers and self.program.buffers[name].space != GM}
 
+    def _private(self, planned: Plan) -> set[str]:
+        """Results of contractions that are read in their epilogues only."""
+        made: dict[str, int] = {}
+        readers: dict[str, set[int]] = {}
+        for number, each in enumerate(_clusters(planned)):
+            for statement in each.statements:
+                made[statement.target.name] = made.get(statement.target.name, 0) + 1
+                for operand in operands_of(statement):
+                    if isinstance(operand, Access):
+                        readers.setdefault(operand.name, set()).add(number)
+        return {name for name, count in made.items() if count == 1 and len(readers.get(name, ())) == 1} & self.resident
+
     def _allocate(self, planned: Plan) -> tuple[dict[str, Dim], Dim]:
         """Scratch offsets: first fit over lifetimes in cluster order; buffers of unknown size go behind, unshared."""
         lifetimes: dict[str, list[int]] = {}
@@ -254,7 +264,8 @@ class _Function:
             if isinstance(item, _Segment):
                 for each in item.clusters:
                     clock[0] += 1
-                    for name in _names(each) & self.resident:
+                    names = _names(each) | (_names(each.epilogue) if each.epilogue is not None else set())
+                    for name in names & self.resident:
                         found.setdefault(name, [clock[0], clock[0]])[1] = clock[0]
                         touched.add(name)
             elif isinstance(item, tuple):
@@ -279,8 +290,9 @@ class _Function:
                 values = values | {item.name: emit_dim(e, item.value, values)}
                 self.lets[item.name] = item.value
             elif isinstance(item, _Segment):
-                busiest = max(item.clusters, key=lambda each: len(each.statements))
-                ahead = self.ahead if len(item.clusters) > 1 else self.near_ahead
+                inside = list(_clusters([item]))
+                busiest = max(inside, key=lambda each: len(each.statements))
+                ahead = self.ahead if len(inside) > 1 else self.near_ahead
                 for each in item.clusters:
                     self._cluster(each, values, ahead if each is busiest else None)
             elif isinstance(item[0], Guard):
@@ -304,7 +316,7 @@ class _Function:
         if isinstance(first, Scan):
             scans.scan(self.e, self, first, values)
         elif isinstance(first, Contract):
-            self._contract(first, values)
+            self._contract(first, values, each.epilogue)
         else:
             Nest(self.e, self, each, values, self.target.lane_bytes, ahead).emit()
 
@@ -328,9 +340,16 @@ class _Function:
         """Whether stores to it may pass the caches by."""
         return ref.base.ref in {self.bases[name].ref for name in self.past}
 
-    def _contract(self, statement: Contract, values: Mapping[str, V]) -> None:
-        if contraction.emit(self.e, self, statement, values, self.target):
-            return
+    def _contract(self, statement: Contract, values: Mapping[str, V], follows: Cluster | None) -> None:
+        private = statement.target.name in self.private
+        epilogue = gemm.Epilogue(follows, private) if follows is not None else None
+        emitted = contraction.emit(self.e, self, statement, values, self.target, epilogue)
+        if emitted is contraction.Emitted.NOTHING:
+            self._fold_products(statement, values)
+        if follows is not None and emitted is not contraction.Emitted.ALL:
+            self._cluster(follows, values)
+
+    def _fold_products(self, statement: Contract, values: Mapping[str, V]) -> None:
         product = Access(
             f"{statement.target.name}p", tuple(dims.symbol(a.name) for a in (*statement.axes, *statement.reduced))
         )
@@ -375,8 +394,9 @@ class _Function:
         """The element type of a parameter, a buffer or a product that lives in registers."""
         return self.extra[name] if name in self.extra else self.program.tensors[name].dtype
 
-    def packing_area(self) -> V:
+    def packing_area(self, size: int) -> V:
         """Behind the buffers in scratch."""
+        self.packed = max(self.packed, size)
         return self.e.gep(V("ptr", "%scratch"), emit_dim(self.e, self.packing, self.sizes), "i8")
 
     def record(self, statement: Statement, bad: V, position: V) -> None:
@@ -411,7 +431,10 @@ class _Function:
 def _clusters(planned: Plan) -> Iterator[Cluster]:
     for item in planned:
         if isinstance(item, _Segment):
-            yield from item.clusters
+            for each in item.clusters:
+                yield each
+                if each.epilogue is not None:
+                    yield each.epilogue
         elif isinstance(item, tuple):
             yield from _clusters(item[1])
 
