@@ -6,8 +6,8 @@ setup(
     ext_modules=[
         Extension(
             "autofusion.runtime._native",
-            sources=[f"src/autofusion/runtime/{name}.c" for name in ("native", "blocks", "call")],
-            depends=["src/autofusion/runtime/native.h", "src/autofusion/runtime/dlpack.h"],
+            sources=[f"src/autofusion/runtime/{name}.c" for name in ("native", "blocks", "arrays", "call", "callable")],
+            depends=[f"src/autofusion/runtime/{name}.h" for name in ("native", "arrays", "dlpack")],
             extra_compile_args=["-O2", "-fvisibility=hidden", "-std=c11", "-pthread"],
             extra_link_args=["-pthread"],
             optional=True,

@@ -73,11 +73,16 @@ def _ready(specification: dict[str, Any], answer: Callable[..., None]) -> Callab
 def timed(run: Callable[[], Any], seconds: float) -> dict[str, float]:
     """Median and smallest time of a call in milliseconds, over samples that take `seconds` together."""
     clock = time.perf_counter
-    start = clock()
-    run()
-    inner = max(1, int(SAMPLE / max(clock() - start, 1e-9)))
     samples: list[float] = []
     gc.disable()
+    inner = 1
+    while True:  # the first call of a round finds cold caches, so one says little
+        start = clock()
+        for _ in range(inner):
+            run()
+        if clock() - start >= SAMPLE:
+            break
+        inner *= 2
     end = clock() + seconds
     while clock() < end or len(samples) < FEWEST:
         start = clock()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
 import tracemalloc
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
+import autofusion as af
 from autofusion import api
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, IndexOutOfRange
@@ -47,7 +50,7 @@ def test_arguments_as_compiled_go_straight_through() -> None:
     assert total.flags.writeable and total.base is not A
 
 
-@pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.BFLOAT16 and d is not DType.BOOL], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.BOOL], ids=str)
 def test_element_types(dtype: DType) -> None:
     compiled, a, b = summing(dtype), A.astype(dtype.numpy), B.astype(dtype.numpy)
     assert (compiled(a, b)[0] == a + b).all()
@@ -56,6 +59,44 @@ def test_element_types(dtype: DType) -> None:
     read_only.flags.writeable = False
     assert (compiled(read_only, b)[0] == a + b).all()
     assert direct(compiled).calls == 2
+
+
+class Subclass(np.ndarray[Any, Any]):
+    """An array of another class, with the same memory."""
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT64, DType.UINT64], ids=str)
+def test_types_that_are_the_same_by_another_object(dtype: DType) -> None:
+    compiled, a, b = summing(dtype), A.astype(dtype.numpy), B.astype(dtype.numpy)
+    copied = pickle.loads(pickle.dumps(a))
+    assert (compiled(copied, b)[0] == a + b).all()
+    if dtype is not DType.FLOAT32:
+        longer = a.astype("longlong" if dtype is DType.INT64 else "ulonglong")
+        assert (compiled(longer, b)[0] == a + b).all()
+        assert (compiled(memoryview(longer), b)[0] == a + b).all()
+    found = compiled(a.view(Subclass), memoryview(b))[0]
+    assert type(found) is np.ndarray and (found == a + b).all()
+    assert direct(compiled).calls == compiled.stats["calls"] == (2 if dtype is DType.FLOAT32 else 4)
+
+
+@pytest.mark.parametrize("other", ["other byte order", "float of as many bytes", "unsigned"])
+def test_other_types_are_no_match(other: str) -> None:
+    compiled, b = summing(DType.INT32), B.astype(np.int32)
+    types = {"other byte order": ">i4", "float of as many bytes": "f4", "unsigned": "u4"}
+    with pytest.raises(af.AutofusionError, match=r"dtype|element type"):
+        compiled(A.astype(types[other]), b)
+    assert direct(compiled).calls == 0
+
+
+def test_misaligned_arrays_are_right() -> None:
+    compiled = summing()
+    apart = np.zeros(A.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(A.shape)
+    apart[...] = A
+    assert not apart.flags.aligned
+    assert (compiled(apart, B)[0] == A + B).all()
+    total = np.zeros(A.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(A.shape)
+    assert compiled(A, B, out=(total, None))[0] is total and (total == A + B).all()
+    assert direct(compiled).calls == 0
 
 
 def test_other_layouts_are_converted_in_python() -> None:
@@ -304,7 +345,81 @@ def test_tensors_in_tensors_out() -> None:
     assert (kept == A + B).all()
 
 
-@pytest.mark.parametrize("parts", [(), (1, 2, 3), (object(), *[()] * 13)], ids=["none", "few", "no plan"])
+def test_tensors_beside_arrays() -> None:
+    torch = pytest.importorskip("torch")
+    compiled, a, b = summing(), torch.from_numpy(A), torch.from_numpy(B)
+    kinds = [type(compiled(*given)[0]) for given in ((a, B), (A, b), (torch.nn.Parameter(a, False), b))]
+    assert kinds == [torch.Tensor, np.ndarray, torch.Tensor]
+    large = summing(shape=LARGE)
+    x, y = torch.ones(LARGE), torch.ones(LARGE[1])
+    first = large(x, y)[0]
+    assert first.is_contiguous() and torch.equal(first, x + y)
+    assert direct(compiled).calls == 3 and direct(large).calls == 1
+
+
+def test_bfloat16_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    compiled, a, b = summing(DType.BFLOAT16), torch.from_numpy(A).bfloat16(), torch.from_numpy(B).bfloat16()
+    assert torch.equal(compiled(a, b)[0], a + b) and direct(compiled).calls == 1
+
+
+# -- objects that are called -------------------------------------------------------------------------------------------
+def test_functions_go_straight_through() -> None:
+    """Where the result is as the graph has it; other structures are put together in Python."""
+    one, two = af.compile(lambda x, y: x + y, [A, B]), af.compile(lambda x, y: (x + y, x * y), [A, B])
+    assert (one(A, B) == A + B).all() and (two(A, B)[1] == A * B).all()
+    named = af.compile(lambda x, y: {"sum": [x + y]}, [A, B])
+    turned = af.compile(lambda x, y: [x + y, x * y], [A, B])
+    assert (named(A, B)["sum"][0] == A + B).all() and type(turned(A, B)) is list
+    assert [len(each.direct) for each in (one, two, named, turned)] == [1, 1, 0, 0]
+    assert [each.stats["calls"] for each in (one, two, named, turned)] == [1] * 4
+    assert (one(A, B, threads=2) == A + B).all()
+    with pytest.raises(TypeError, match="thread"):
+        one(A, B, thread=2)
+
+
+def test_variants_of_a_function_are_tried_in_turn() -> None:
+    run = af.jit(lambda x: x * 2)
+    arrays = [np.arange(n, dtype=dtype) for n in range(1, 8) for dtype in ("f4", "f8")]
+    for _ in range(3):
+        for x in arrays:
+            found = run(x)
+            assert found.dtype == x.dtype and (found == x * 2).all()
+    assert run.stats["variants"] == len(arrays) and len(run.direct) == 8
+    transposed = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    assert (run(transposed) == transposed * 2).all() and (run(transposed.copy()) == transposed * 2).all()
+
+
+def test_the_type_in_python_does_the_same() -> None:
+    class Doubling(binding.PlainCallable):
+        def _call(self, *arguments: Any, **options: Any) -> Any:
+            return "rest", arguments, options
+
+    compiled, plain = summing(), Doubling()
+    assert plain(A) == ("rest", (A,), {})
+    plain.direct = compiled.direct
+    assert (plain(A, B)[0] == A + B).all()
+    assert plain(1, 2) == ("rest", (1, 2), {}) and plain(A, B, threads=1)[2] == {"threads": 1}
+
+
+def test_what_is_called_is_checked_and_freed() -> None:
+    compiled = summing()
+    for wrong in (None, [], (1,), (compiled,)):
+        with pytest.raises(TypeError, match="create_call"):
+            compiled.direct = wrong  # type: ignore[assignment]
+    assert (compiled(*[A, B])[0] == A + B).all()
+    with pytest.raises(ArgumentError, match="30 arguments given"):
+        compiled(*[A] * 30)
+    watched = weakref.ref(compiled)
+    compiled.direct += compiled.direct
+    circle: list[Any] = [compiled]
+    circle.append(circle)
+    del compiled, circle, wrong
+    gc.collect()
+    assert watched() is None
+
+
+@pytest.mark.parametrize("parts", [(), (1, 2, 3), (object(), *[()] * 10)], ids=["none", "few", "no plan"])
 def test_a_wrong_binding_is_an_error(parts: tuple[Any, ...]) -> None:
     native: Any = pool.native()
     with pytest.raises((TypeError, ValueError)):

@@ -51,12 +51,14 @@ def find_target(name: str | Target) -> Target:
 
 
 @dataclass
-class Compiled:
+class Compiled(binding.Callable):
     """A compiled graph. Call it with arrays in the order of the graph's inputs.
 
     Arguments may be NumPy arrays or anything with `__dlpack__`; results are of the first argument's kind where its
     library has DLPack's exchange table (PyTorch), else NumPy arrays. A graph with one output gives an array, one with
-    several a tuple.
+    several a tuple. A call takes two options. `threads`: its workers. `out`: an array for the result, or a sequence of
+    as many as there are results, None for a new one; what it holds is not specified after an error. Calls raise
+    ArgumentError, IndexOutOfRange.
     """
 
     graph: Graph
@@ -64,16 +66,11 @@ class Compiled:
     compilation: Compilation | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._direct = self.executable.direct
+        if self.executable.direct is not None:
+            self.direct = (self.executable.direct,)
 
-    def __call__(self, *arguments: Any, threads: int | None = None, out: Any = None) -> Any:
-        """Run. `threads`: workers of this call. `out`: an array for the result, or a sequence of as many as there are
-        results, None for a new one; what it holds is not specified after an error. Raises ArgumentError,
-        IndexOutOfRange."""
-        if self._direct is not None and threads is None and out is None:
-            result = self._direct(*arguments)
-            if result is not None:
-                return result
+    def _call(self, *arguments: Any, threads: int | None = None, out: Any = None) -> Any:
+        """A call that is not just as compiled."""
         places = [out] if isinstance(out, np.ndarray) else out
         outputs = self.run(arguments, threads, places)
         given = [None] * len(outputs) if places is None else places
@@ -186,7 +183,10 @@ def as_array(value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise ArgumentError(f"an argument of type {type(value).__name__}: {error}") from None
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ArgumentError(

@@ -14,20 +14,27 @@ from autofusion.dims import Shape
 from autofusion.errors import ArgumentError
 from autofusion.frontends import onnx, opseq, tracer
 from autofusion.graph.ir import Graph
+from autofusion.runtime import binding
 from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.target import Target
 
 Dynamic = Mapping[str, Sequence[int | str]]
+TRIED = 8  # variants of a function, the last ones, that a call is tried on in native code
 
 
 @dataclass
-class Function:
-    """A compiled Python function: called like it, with arrays; results come in its own structure."""
+class Function(binding.Callable):
+    """A compiled Python function: called like it, with arrays; results come in its own structure. `threads=` of a call
+    are its workers."""
 
     compiled: api.Compiled
     traced: tracer.Traced
 
-    def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
+    def __post_init__(self) -> None:
+        if self.traced.is_plain:
+            self.direct = self.compiled.direct
+
+    def _call(self, *arguments: Any, threads: int | None = None) -> Any:
         result = self.compiled(*arguments, threads=threads)
         return self.traced.rebuild(result if len(self.graph.outputs) > 1 else (result,))
 
@@ -114,10 +121,11 @@ def element_strides(array: Any) -> tuple[int, ...] | None:
 
 
 @dataclass
-class Jit:
+class Jit(binding.Callable):
     """A function that is compiled when it is called, once for each set of shapes, types and strides.
 
-    `recompiles` lists why each further compile was made. Open dimensions (`dynamic`) share one compile.
+    `recompiles` lists why each further compile was made. Open dimensions (`dynamic`) share one compile. `threads=` of a
+    call are its workers.
     """
 
     function: Callable[..., Any]
@@ -131,9 +139,10 @@ class Jit:
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.function)
 
-    def __call__(self, *arguments: Any, threads: int | None = None) -> Any:
-        arrays = [api.as_array(a) for a in arguments]
-        return self.specialise(arrays)(*arrays, threads=threads)
+    def _call(self, *arguments: Any, threads: int | None = None) -> Any:
+        made = self.specialise([api.as_array(a) for a in arguments])
+        self.direct = (*made.direct, *(call for call in self.direct if call not in made.direct))[:TRIED]
+        return made(*arguments, threads=threads)
 
     def specialise(self, arrays: Sequence[Any]) -> Function:
         """The compiled variant for these arguments."""

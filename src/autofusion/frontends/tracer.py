@@ -932,6 +932,13 @@ class Traced:
     structure: Any
     results: int
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the result is the graph's only output, or the tuple of all its outputs in order."""
+        if isinstance(self.structure, Leaf):
+            return len(self.graph.outputs) == 1
+        return self.structure == tuple(Leaf(n) for n in range(len(self.graph.outputs))) and self.results > 1
+
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """The function's result from values of the graph's outputs."""
         return _map(self.structure, lambda leaf, _: outputs[leaf.output], "")

@@ -2,6 +2,7 @@
 
 empty((1024, 1024), DType.FLOAT32)     an array over memory that is used again when nobody holds it
 bind(plan, graph, functions, workers)  a callable for arguments of just the compiled shapes, or None
+class Compiled(Callable)               an object that tries such callables first when it is called
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,22 +25,29 @@ from autofusion.superkernel.plan import Launch, Place, Plan
 MOST_RANK = 16  # of a tensor in a native call
 POOLED_BYTES = 1 << 16  # from here on; NumPy has its own cache for small arrays
 
-# The struct module's code of an element type, and DLPack's kind of it.
-_CODES = {
-    DType.BOOL: ("?", 6),
-    DType.INT8: ("b", 0),
-    DType.INT16: ("h", 0),
-    DType.INT32: ("i", 0),
-    DType.INT64: ("l", 0),
-    DType.UINT8: ("B", 1),
-    DType.UINT16: ("H", 1),
-    DType.UINT32: ("I", 1),
-    DType.UINT64: ("L", 1),
-    DType.FLOAT16: ("e", 2),
-    DType.FLOAT32: ("f", 2),
-    DType.FLOAT64: ("d", 2),
-    DType.BFLOAT16: ("x", 4),  # no buffer has it; tensors do
-}
+
+class PlainCallable:
+    """What `_native.Callable` is, in Python: `direct` are native calls that are tried first, in this order; `_call` of
+    the subclass does all else."""
+
+    direct: tuple[Any, ...] = ()
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if not options:
+            for call in self.direct:
+                result = call(*arguments)
+                if result is not None:
+                    return result
+        return self._call(*arguments, **options)
+
+    def _call(self, *arguments: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+
+if TYPE_CHECKING:
+    Callable = PlainCallable
+else:
+    Callable = PlainCallable if pool.native() is None else pool.native().Callable
 
 
 def empty(shape: tuple[int, ...], dtype: DType) -> Array:
@@ -66,7 +74,7 @@ def like(example: Any, array: Array) -> Any:
     dtype = dtypes.of(array)
     strides = tuple(step // dtype.size for step in array.strides)
     raw = array if dtype is not DType.BFLOAT16 else array.view(np.uint16)
-    tensor = native.as_tensor(example, raw, (0, *_CODES[dtype], dtype.size, array.shape, strides))
+    tensor = native.as_tensor(example, raw, (0, *_type(dtype), array.shape, strides))
     return array if tensor is None else tensor
 
 
@@ -120,12 +128,8 @@ def bind(
         tuple(inputs),
         outputs,
         tuple(written.get(name, -1) for name in results),
-        tuple(values[name].shape for name in results),
-        tuple(values[name].dtype.numpy for name in results),
         workspace,
         _number(plan.workspace),
-        np.ndarray,
-        np.empty,
         fail,
         (owner, graph.data),
     )
@@ -142,7 +146,18 @@ def _tensor(value: Value, slot: int | None) -> Any:
     strides = value.strides
     if strides is None:
         strides = tuple(math.prod(value.shape[d + 1 :]) for d in range(len(value.shape)))
-    return (slot, *_CODES[value.dtype], value.dtype.size, tuple(value.shape), tuple(map(_number, strides)))
+    return (slot, *_type(value.dtype), tuple(value.shape), tuple(map(_number, strides)))
+
+
+def _type(dtype: DType) -> tuple[Any, int, int]:
+    """The type as NumPy has it, DLPack's code of its kind, and the bytes of an element."""
+    if dtype is DType.BOOL:
+        code = 6
+    elif dtype is DType.BFLOAT16:
+        code = 4
+    else:
+        code = 2 if dtype.is_float else int(not dtype.is_signed)
+    return dtype.numpy, code, dtype.size
 
 
 def _number(dim: Dim) -> int:

@@ -1,11 +1,12 @@
 /* Calls of a plan whose shapes are all known: arguments are checked, results made and the plan run in one go.
  *
- * What does not fit exactly is not judged here: the call returns None, and Python converts or says what is wrong.
+ * What does not fit exactly is not judged here: nothing runs, and Python converts or says what is wrong.
  */
-#include "native.h"
-
+#include "arrays.h"
 #include "dlpack.h"
 
+#include <stdalign.h>
+#include <stdlib.h>
 #include <string.h>
 #if PY_VERSION_HEX < 0x030C0000 /* the members' types had other names */
 #include <structmember.h>
@@ -16,14 +17,19 @@
 
 enum {
     MOST_RANK = 16,
-    POOLED_BYTES = 1 << 16, /* results from here on come from blocks; NumPy has its own cache for small ones */
+    POOLED_BYTES = 1 << 16, /* results from here on come from blocks; smaller ones from NumPy's cache or malloc */
+    SMALL_ALIGN = 64,
+    TIMED_RUNS = 8,
+    QUICK_NS = 2000, /* a launch that is over sooner keeps the GIL: to let it go and take it back costs up to 100 */
 };
 
 typedef struct {
     size_t slot; /* of the pointer table */
-    char code;   /* of the element type, as in the struct module */
+    ArrayType *array_type;
     DLDataType type;
     Py_ssize_t itemsize;
+    bool empty;
+    size_t bytes, span; /* of the elements; from the first byte to behind the last */
     int rank;
     int64_t shape[MOST_RANK], strides[MOST_RANK]; /* in elements */
 } Tensor;
@@ -39,12 +45,11 @@ typedef struct {
     int64_t *places;   /* of each result: the argument that it is written to, or -1 */
     bool *written;     /* of each argument */
     Tensor *inputs, *outputs;
-    PyObject *make;    /* ndarray(shape, dtype, buffer) */
-    PyObject *empty;   /* empty(shape, dtype) */
-    PyObject *shapes, *dtypes; /* of the results: tuples */
     PyObject *fail;    /* fail(operator, position) raises */
     PyObject *owner;   /* keeps code and constants */
+    const NumPy *numpy;
     unsigned long long calls;
+    int64_t quickest; /* of the first runs, in nanoseconds */
 } Call;
 
 static PyTypeObject *call_type;
@@ -59,14 +64,6 @@ static bool strides_fit(const Tensor *want, const int64_t *strides, int64_t unit
     return true;
 }
 
-static bool is_empty(const Tensor *tensor)
-{
-    for (int d = 0; d < tensor->rank; d++)
-        if (tensor->shape[d] == 0)
-            return true;
-    return false;
-}
-
 static bool shape_fits(const Tensor *want, const int64_t *shape)
 {
     for (int d = 0; d < want->rank; d++)
@@ -75,7 +72,26 @@ static bool shape_fits(const Tensor *want, const int64_t *shape)
     return true;
 }
 
-/* The address of a buffer that is just what the plan was compiled for; `view` is then open. */
+/* Types that are not one object may be one type: int64 is long or long long, and what is unpickled is a copy. */
+static bool is_same_type(const ArrayType *found, const ArrayType *want, Py_ssize_t itemsize)
+{
+    bool native = found->byteorder == '=' || found->byteorder == '|';
+    bool wide = itemsize == sizeof(long long) && sizeof(long) == sizeof(long long) && found->kind == want->kind &&
+                (found->code == want->code + ('q' - 'l') || found->code == want->code);
+    return native && (found->number == want->number || wide);
+}
+
+static bool read_array(const Tensor *want, const NumPyArray *array, bool writable, uint64_t *pointer)
+{
+    int flags = ARRAY_ALIGNED | (writable ? ARRAY_WRITABLE : 0);
+    *pointer = (uint64_t)(uintptr_t)array->data;
+    return (array->type == want->array_type || is_same_type(array->type, want->array_type, want->itemsize)) &&
+           (array->flags & flags) == flags && array->rank == want->rank &&
+           shape_fits(want, (const int64_t *)array->shape) &&
+           (want->empty || strides_fit(want, (const int64_t *)array->strides, want->itemsize));
+}
+
+/* What has a buffer but is no array, a NumPy scalar say; `view` is then open. */
 static bool read_buffer(const Tensor *want, PyObject *object, bool writable, Py_buffer *view, uint64_t *pointer)
 {
     if (PyObject_GetBuffer(object, view, writable ? PyBUF_RECORDS : PyBUF_RECORDS_RO) != 0) {
@@ -83,15 +99,16 @@ static bool read_buffer(const Tensor *want, PyObject *object, bool writable, Py_
         return false;
     }
     const char *format = view->format ? view->format : "B";
-    bool wide = want->itemsize == 8 && (want->code == 'l' || want->code == 'L'); /* int64 is l or q */
-    bool code = format[0] == want->code || (wide && format[0] == want->code + ('q' - 'l'));
-    bool fits = code && format[1] == '\0' && view->itemsize == want->itemsize && view->ndim == want->rank;
+    const ArrayType found = {.kind = want->array_type->kind, .byteorder = '=', .code = format[0], .number = -1};
+    bool typed = format[0] == want->array_type->code || is_same_type(&found, want->array_type, want->itemsize);
+    bool fits = typed && format[1] == '\0' && view->itemsize == want->itemsize && view->ndim == want->rank &&
+                (uintptr_t)view->buf % (size_t)want->itemsize == 0;
     int64_t shape[MOST_RANK], strides[MOST_RANK];
     for (int d = 0; fits && d < want->rank; d++) {
         shape[d] = view->shape[d];
         strides[d] = view->strides[d];
     }
-    fits = fits && shape_fits(want, shape) && (is_empty(want) || strides_fit(want, strides, want->itemsize));
+    fits = fits && shape_fits(want, shape) && (want->empty || strides_fit(want, strides, want->itemsize));
     *pointer = (uint64_t)(uintptr_t)view->buf;
     if (!fits)
         PyBuffer_Release(view);
@@ -107,84 +124,78 @@ static bool read_tensor(const Tensor *want, const DLPackExchangeAPI *api, PyObje
     }
     bool fits = found.device.device_type == DLPACK_CPU && found.ndim == want->rank &&
                 memcmp(&found.dtype, &want->type, sizeof found.dtype) == 0 && shape_fits(want, found.shape) &&
-                (found.strides == NULL || is_empty(want) || strides_fit(want, found.strides, 1));
+                (found.strides == NULL || want->empty || strides_fit(want, found.strides, 1));
     *pointer = (uint64_t)(uintptr_t)found.data + found.byte_offset;
     return fits;
 }
 
 /* -- results -------------------------------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const Tensor *tensor)
+static PyObject *new_array(const Call *call, const Tensor *tensor, uint64_t *pointer)
 {
-    size_t bytes = (size_t)tensor->itemsize;
-    for (int d = 0; d < tensor->rank; d++)
-        bytes *= (size_t)tensor->shape[d];
-    return bytes;
-}
-
-static PyObject *new_array(const Call *call, size_t number, uint64_t *pointer)
-{
-    const Tensor *tensor = &call->outputs[number];
-    PyObject *arguments[4] = {NULL, PyTuple_GET_ITEM(call->shapes, number), PyTuple_GET_ITEM(call->dtypes, number)};
-    if (bytes_of(tensor) < POOLED_BYTES) {
-        PyObject *array = PyObject_Vectorcall(call->empty, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-        Py_buffer view;
-        if (array == NULL || PyObject_GetBuffer(array, &view, PyBUF_WRITABLE) != 0) {
-            Py_XDECREF(array);
+    const NumPy *numpy = call->numpy;
+    const intptr_t *shape = (const intptr_t *)tensor->shape;
+    PyObject *block = NULL, *type = Py_NewRef(tensor->array_type);
+    if (tensor->bytes >= POOLED_BYTES) {
+        block = af_take_block(tensor->bytes);
+        if (block == NULL) {
+            Py_DECREF(type);
             return NULL;
         }
-        *pointer = (uint64_t)(uintptr_t)view.buf;
-        PyBuffer_Release(&view);
-        return array;
     }
-    PyObject *block = af_take_block(bytes_of(tensor));
-    if (block == NULL)
+    void *memory = block ? af_block_memory(block) : NULL;
+    int flags = block ? ARRAY_CONTIGUOUS | ARRAY_ALIGNED | ARRAY_WRITABLE : 0;
+    PyObject *array = numpy->new_array(numpy->array, type, tensor->rank, shape, NULL, memory, flags, NULL);
+    if (array == NULL) {
+        Py_XDECREF(block);
         return NULL;
-    *pointer = (uint64_t)(uintptr_t)af_block_memory(block);
-    arguments[3] = block;
-    PyObject *array = PyObject_Vectorcall(call->make, arguments + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    Py_DECREF(block);
+    }
+    if (block != NULL && numpy->set_base(array, block) != 0)
+        Py_CLEAR(array);
+    else
+        *pointer = (uint64_t)(uintptr_t)((NumPyArray *)array)->data;
     return array;
-}
-
-/* From the first byte of a tensor to behind its last. */
-static size_t span_of(const Tensor *tensor)
-{
-    int64_t last = 0;
-    for (int d = 0; d < tensor->rank; d++)
-        last += (tensor->shape[d] - 1) * tensor->strides[d];
-    return is_empty(tensor) ? 0 : (size_t)(last + 1) * (size_t)tensor->itemsize;
 }
 
 typedef struct {
     DLManagedTensorVersioned managed;
-    int64_t shape[MOST_RANK], strides[MOST_RANK];
+    int64_t lengths[]; /* shape, then strides; behind them the elements of small results */
 } Managed;
 
 static void free_managed(DLManagedTensorVersioned *managed)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF((PyObject *)managed->manager_ctx);
-    PyMem_RawFree(managed);
-    PyGILState_Release(state);
+    if (managed->manager_ctx != NULL) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        Py_DECREF((PyObject *)managed->manager_ctx);
+        PyGILState_Release(state);
+    }
+    free(managed);
 }
 
-/* A tensor of the exchange table's library over memory that `owner` keeps; takes the reference to `owner`. */
-static PyObject *tensor_over(const DLPackExchangeAPI *api, const Tensor *tensor, PyObject *owner, void *memory)
+/* A tensor of the exchange table's library over memory that `owner` keeps, whose reference it takes; without an owner,
+ * over memory of its own. `pointer` becomes where it lies. */
+static PyObject *tensor_over(const DLPackExchangeAPI *api, const Tensor *tensor, PyObject *owner, void *memory,
+                             uint64_t *pointer)
 {
-    Managed *made = PyMem_RawMalloc(sizeof *made);
+    size_t lengths = (size_t)tensor->rank * sizeof(int64_t);
+    size_t own = owner ? 0 : tensor->bytes + SMALL_ALIGN;
+    Managed *made = malloc(sizeof *made + 2 * lengths + own);
     if (made == NULL) {
-        Py_DECREF(owner);
+        Py_XDECREF(owner);
         return PyErr_NoMemory();
     }
-    memcpy(made->shape, tensor->shape, sizeof made->shape);
-    memcpy(made->strides, tensor->strides, sizeof made->strides);
+    int64_t *shape = made->lengths, *strides = shape + tensor->rank;
+    memcpy(shape, tensor->shape, lengths);
+    memcpy(strides, tensor->strides, lengths);
+    if (owner == NULL)
+        memory = (void *)(((uintptr_t)(strides + tensor->rank) + SMALL_ALIGN - 1) / SMALL_ALIGN * SMALL_ALIGN);
+    *pointer = (uint64_t)(uintptr_t)memory;
     made->managed = (DLManagedTensorVersioned){
         .version = {DLPACK_MAJOR, DLPACK_MINOR},
         .manager_ctx = owner,
         .deleter = free_managed,
         .dl_tensor = {.data = memory, .device = {DLPACK_CPU, 0}, .ndim = tensor->rank, .dtype = tensor->type,
-                      .shape = made->shape, .strides = made->strides},
+                      .shape = shape, .strides = strides},
     };
     void *result = NULL;
     if (api->managed_tensor_to_py_object_no_sync(&made->managed, &result) != 0)
@@ -192,14 +203,12 @@ static PyObject *tensor_over(const DLPackExchangeAPI *api, const Tensor *tensor,
     return result;
 }
 
-static PyObject *new_tensor(const Call *call, size_t number, const DLPackExchangeAPI *api, uint64_t *pointer)
+static PyObject *new_tensor(const DLPackExchangeAPI *api, const Tensor *tensor, uint64_t *pointer)
 {
-    const Tensor *tensor = &call->outputs[number];
-    PyObject *block = af_take_block(bytes_of(tensor));
-    if (block == NULL)
-        return NULL;
-    *pointer = (uint64_t)(uintptr_t)af_block_memory(block);
-    return tensor_over(api, tensor, block, af_block_memory(block));
+    if (tensor->bytes < POOLED_BYTES)
+        return tensor_over(api, tensor, NULL, NULL, pointer);
+    PyObject *block = af_take_block(tensor->bytes);
+    return block ? tensor_over(api, tensor, block, af_block_memory(block), pointer) : NULL;
 }
 
 /* -- a call ---------------------------------------------------------------------------------------------------------- */
@@ -209,13 +218,14 @@ typedef struct {
     const DLPackExchangeAPI *api; /* NULL for a type without one */
 } Known;
 
-/* The exchange functions of a tensor's type; the last type that was asked for is remembered. */
+/* The exchange functions of a tensor's type; the types that were asked for are remembered. */
 static const DLPackExchangeAPI *exchange_of(PyObject *object)
 {
-    static Known known;
+    static Known table[8];
     PyTypeObject *type = Py_TYPE(object);
-    if (known.type == type)
-        return known.api;
+    Known *known = &table[(uintptr_t)type / alignof(max_align_t) % 8];
+    if (known->type == type)
+        return known->api;
     const DLPackExchangeAPI *api = NULL;
     PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
     if (capsule != NULL && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
@@ -225,8 +235,9 @@ static const DLPackExchangeAPI *exchange_of(PyObject *object)
     if (api != NULL && (api->header.version.major != DLPACK_MAJOR || api->dltensor_from_py_object_no_sync == NULL))
         api = NULL;
     Py_INCREF(type); /* so that no other type takes its address */
-    Py_XDECREF((PyObject *)known.type);
-    known = (Known){type, api};
+    PyTypeObject *before = known->type;
+    *known = (Known){type, api};
+    Py_XDECREF((PyObject *)before);
     return api;
 }
 
@@ -250,10 +261,10 @@ static bool meet(const Call *call, const uint64_t *pointers)
     for (size_t w = 0; w < call->input_count; w++) {
         if (!call->written[w])
             continue;
-        uint64_t first = pointers[call->inputs[w].slot], last = first + bytes_of(&call->inputs[w]);
+        uint64_t first = pointers[call->inputs[w].slot], last = first + call->inputs[w].bytes;
         for (size_t i = 0; i < call->input_count; i++) {
             uint64_t start = pointers[call->inputs[i].slot];
-            if (i != w && start < last && first < start + span_of(&call->inputs[i]))
+            if (i != w && start < last && first < start + call->inputs[i].span)
                 return true;
         }
     }
@@ -265,13 +276,14 @@ static bool run(Call *call, PyObject *const *args, uint64_t *pointers, const DLP
                 PyObject **results)
 {
     for (size_t i = 0; i < call->output_count; i++) {
-        uint64_t *pointer = &pointers[call->outputs[i].slot];
+        const Tensor *tensor = &call->outputs[i];
+        uint64_t *pointer = &pointers[tensor->slot];
         if (call->places[i] >= 0) {
             *pointer = pointers[call->inputs[call->places[i]].slot];
             results[i] = Py_NewRef(args[call->places[i]]);
             continue;
         }
-        results[i] = api ? new_tensor(call, i, api, pointer) : new_array(call, i, pointer);
+        results[i] = api ? new_tensor(api, tensor, pointer) : new_array(call, tensor, pointer);
         if (results[i] == NULL)
             return false;
     }
@@ -285,7 +297,12 @@ static bool run(Call *call, PyObject *const *args, uint64_t *pointers, const DLP
             pointers[call->workspace[2 * i]] = start + call->workspace[2 * i + 1];
     }
     int64_t status[2] = {0, 0};
-    bool fine = af_run_plan(call->plan, pointers, NULL, call->chunks, call->workers, status);
+    bool timed = call->calls < TIMED_RUNS, quick = !timed && call->quickest < QUICK_NS;
+    int64_t start = timed ? af_now_ns() : 0;
+    bool fine = af_run_plan(call->plan, pointers, NULL, call->chunks, call->workers, quick, status);
+    int64_t spent = timed ? af_now_ns() - start : 0;
+    if (timed && (call->calls == 0 || spent < call->quickest))
+        call->quickest = spent;
     Py_XDECREF(workspace);
     if (fine && status[0] != 0) {
         PyObject *nothing =
@@ -297,42 +314,80 @@ static bool run(Call *call, PyObject *const *args, uint64_t *pointers, const DLP
     return fine;
 }
 
-static PyObject *call_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
+typedef struct {
+    const DLPackExchangeAPI *api; /* of the first argument; NULL where its type has none */
+    Py_buffer *views;
+    size_t open;
+} Reading;
+
+static bool read_argument(const Call *call, size_t number, PyObject *argument, Reading *reading, uint64_t *pointer)
+{
+    const Tensor *want = &call->inputs[number];
+    bool written = call->written[number];
+    if (Py_IS_TYPE(argument, call->numpy->array))
+        return read_array(want, (NumPyArray *)argument, written, pointer);
+    const DLPackExchangeAPI *api = exchange_of(argument);
+    if (number == 0)
+        reading->api = api;
+    if (api != NULL)
+        return read_tensor(want, api, argument, pointer);
+    if (PyObject_TypeCheck(argument, call->numpy->array))
+        return read_array(want, (NumPyArray *)argument, written, pointer);
+    bool fits = read_buffer(want, argument, written, &reading->views[reading->open], pointer);
+    reading->open += fits;
+    return fits;
+}
+
+bool af_try_call(PyObject *self, PyObject *const *args, size_t count, PyObject **result)
 {
     Call *call = (Call *)self;
-    if ((size_t)PyVectorcall_NARGS(nargsf) != call->input_count || names != NULL)
-        Py_RETURN_NONE;
+    *result = NULL;
+    if (count != call->input_count)
+        return false;
     uint64_t pointers[call->pointer_count];
-    Py_buffer views[call->input_count + 1];
-    PyObject *results[call->output_count];
-    memset(results, 0, sizeof results);
     memcpy(pointers, call->pointers, sizeof pointers);
-    const DLPackExchangeAPI *api = call->input_count ? exchange_of(args[0]) : NULL;
-    size_t open = 0;
+    Py_buffer views[count + 1];
+    Reading reading = {.views = views};
     bool fits = true;
-    for (size_t i = 0; fits && i < call->input_count; i++) {
-        const Tensor *want = &call->inputs[i];
-        if (api != NULL) {
-            fits = Py_TYPE(args[i]) == Py_TYPE(args[0]) && read_tensor(want, api, args[i], &pointers[want->slot]);
+    for (size_t i = 0; fits && i < count; i++)
+        fits = read_argument(call, i, args[i], &reading, &pointers[call->inputs[i].slot]);
+    fits = fits && !meet(call, pointers);
+    if (fits) {
+        PyObject *results[call->output_count];
+        memset(results, 0, sizeof results);
+        if (run(call, args, pointers, reading.api, results)) {
+            *result = finish(call, results);
         } else {
-            fits = read_buffer(want, args[i], call->written[i], &views[i], &pointers[want->slot]);
-            open += fits;
+            for (size_t i = 0; i < call->output_count; i++)
+                Py_XDECREF(results[i]);
         }
     }
-    fits = fits && !meet(call, pointers);
-    bool ran = fits && run(call, args, pointers, api, results);
-    while (open > 0)
-        PyBuffer_Release(&views[--open]);
-    if (ran)
-        return finish(call, results);
-    for (size_t i = 0; i < call->output_count; i++)
-        Py_XDECREF(results[i]);
-    if (!fits)
-        Py_RETURN_NONE;
-    return NULL;
+    while (reading.open > 0)
+        PyBuffer_Release(&views[--reading.open]);
+    return fits;
+}
+
+static PyObject *call_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    PyObject *result = NULL;
+    if (names == NULL && af_try_call(self, args, (size_t)PyVectorcall_NARGS(nargsf), &result))
+        return result;
+    Py_RETURN_NONE;
+}
+
+bool af_is_call(PyObject *object)
+{
+    return Py_IS_TYPE(object, call_type);
 }
 
 /* -- making one ------------------------------------------------------------------------------------------------------ */
+
+static void free_tensors(Tensor *tensors, size_t count)
+{
+    for (size_t i = 0; tensors != NULL && i < count; i++)
+        Py_XDECREF((PyObject *)tensors[i].array_type);
+    PyMem_Free(tensors);
+}
 
 static void call_dealloc(PyObject *self)
 {
@@ -343,13 +398,9 @@ static void call_dealloc(PyObject *self)
     PyMem_Free(call->workspace);
     PyMem_Free(call->places);
     PyMem_Free(call->written);
-    PyMem_Free(call->inputs);
-    PyMem_Free(call->outputs);
+    free_tensors(call->inputs, call->input_count);
+    free_tensors(call->outputs, call->output_count);
     Py_XDECREF(call->plan);
-    Py_XDECREF(call->make);
-    Py_XDECREF(call->empty);
-    Py_XDECREF(call->shapes);
-    Py_XDECREF(call->dtypes);
     Py_XDECREF(call->fail);
     Py_XDECREF(call->owner);
     PyObject_Free(self);
@@ -385,7 +436,40 @@ static bool read_lengths(PyObject *tuple, int64_t *values, int *count)
     return !PyErr_Occurred();
 }
 
-/* Tuples (slot, code, DLPack's type code, bytes of an element, shape, strides in elements). */
+static void measure(Tensor *tensor)
+{
+    int64_t last = 0;
+    tensor->bytes = (size_t)tensor->itemsize;
+    for (int d = 0; d < tensor->rank; d++) {
+        tensor->bytes *= (size_t)tensor->shape[d];
+        last += (tensor->shape[d] - 1) * tensor->strides[d];
+    }
+    tensor->empty = tensor->bytes == 0;
+    tensor->span = tensor->empty ? 0 : (size_t)(last + 1) * (size_t)tensor->itemsize;
+}
+
+/* A tuple (slot, NumPy's type, DLPack's type code, bytes of an element, shape, strides in elements). */
+static bool read_description(PyObject *tuple, size_t slots, Tensor *tensor)
+{
+    PyObject *type, *shape, *strides;
+    Py_ssize_t slot;
+    int code, steps = 0;
+    if (!PyArg_ParseTuple(tuple, "nOinO!O!", &slot, &type, &code, &tensor->itemsize, &PyTuple_Type, &shape,
+                          &PyTuple_Type, &strides) ||
+        !read_lengths(shape, tensor->shape, &tensor->rank) || !read_lengths(strides, tensor->strides, &steps))
+        return false;
+    if (slot < 0 || (size_t)slot >= slots || steps != tensor->rank) {
+        PyErr_Format(PyExc_ValueError, "create_call: slot %zd of %zu, %d extents and %d strides", slot, slots,
+                     tensor->rank, steps);
+        return false;
+    }
+    tensor->slot = (size_t)slot;
+    tensor->type = (DLDataType){(uint8_t)code, (uint8_t)(8 * tensor->itemsize), 1};
+    tensor->array_type = (ArrayType *)Py_NewRef(type);
+    measure(tensor);
+    return true;
+}
+
 static Tensor *read_tensors(PyObject *tuple, size_t slots, size_t *count)
 {
     *count = (size_t)PyTuple_GET_SIZE(tuple);
@@ -393,25 +477,8 @@ static Tensor *read_tensors(PyObject *tuple, size_t slots, size_t *count)
     if (tensors == NULL)
         return (Tensor *)PyErr_NoMemory();
     for (size_t i = 0; i < *count; i++) {
-        Tensor *tensor = &tensors[i];
-        PyObject *shape, *strides;
-        Py_ssize_t slot;
-        int code, rank;
-        bool fine = PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, (Py_ssize_t)i), "nCinO!O!", &slot, &code, &rank,
-                                     &tensor->itemsize, &PyTuple_Type, &shape, &PyTuple_Type, &strides);
-        tensor->slot = (size_t)slot;
-        tensor->code = (char)code;
-        tensor->type = (DLDataType){(uint8_t)rank, (uint8_t)(8 * tensor->itemsize), 1};
-        int steps = 0;
-        fine = fine && read_lengths(shape, tensor->shape, &tensor->rank) &&
-               read_lengths(strides, tensor->strides, &steps);
-        if (fine && (slot < 0 || tensor->slot >= slots || steps != tensor->rank)) {
-            PyErr_Format(PyExc_ValueError, "create_call: tensor %zu: slot %zd of %zu, %d extents and %d strides", i,
-                         slot, slots, tensor->rank, steps);
-            fine = false;
-        }
-        if (!fine) {
-            PyMem_Free(tensors);
+        if (!read_description(PyTuple_GET_ITEM(tuple, (Py_ssize_t)i), slots, &tensors[i])) {
+            free_tensors(tensors, *count);
             return NULL;
         }
     }
@@ -419,20 +486,22 @@ static Tensor *read_tensors(PyObject *tuple, size_t slots, size_t *count)
 }
 
 PyDoc_STRVAR(create_call_doc,
-             "create_call(plan, pointers, chunks, workers, inputs, outputs, places, shapes, dtypes, workspace,\n"
-             "            workspace_bytes, make, empty, fail, owner, /)\n--\n\n"
+             "create_call(plan, pointers, chunks, workers, inputs, outputs, places, workspace, workspace_bytes, fail,\n"
+             "            owner, /)\n--\n\n"
              "A callable for arguments of known shapes. It returns the result, or a tuple of several; None where the\n"
              "arguments are not just what `inputs` says, and nothing ran. Its `calls` counts what ran.\n"
-             "Raises TypeError or ValueError.");
+             "Raises TypeError, ValueError, or ImportError where NumPy's ABI is not known.");
 
 static PyObject *create_call(PyObject *module, PyObject *args)
 {
-    PyObject *plan, *pointers, *chunks, *inputs, *outputs, *places, *shapes, *dtypes, *workspace, *make, *empty, *fail, *owner;
+    PyObject *plan, *pointers, *chunks, *inputs, *outputs, *places, *workspace, *fail, *owner;
     Py_ssize_t workers, workspace_bytes;
-    if (!PyArg_ParseTuple(args, "OO!O!nO!O!O!O!O!O!nOOOO", &plan, &PyTuple_Type, &pointers, &PyTuple_Type, &chunks,
-                          &workers, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &places,
-                          &PyTuple_Type, &shapes, &PyTuple_Type, &dtypes, &PyTuple_Type, &workspace, &workspace_bytes, &make, &empty, &fail,
-                          &owner))
+    if (!PyArg_ParseTuple(args, "OO!O!nO!O!O!O!nOO", &plan, &PyTuple_Type, &pointers, &PyTuple_Type, &chunks, &workers,
+                          &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &places, &PyTuple_Type,
+                          &workspace, &workspace_bytes, &fail, &owner))
+        return NULL;
+    const NumPy *numpy = af_numpy();
+    if (numpy == NULL)
         return NULL;
     if (!af_is_plan(module, plan))
         return PyErr_Format(PyExc_TypeError, "create_call: expected a Plan, found %s", Py_TYPE(plan)->tp_name);
@@ -443,6 +512,7 @@ static PyObject *create_call(PyObject *module, PyObject *args)
     memset(call, 0, sizeof *call);
     call->ob_base = head;
     call->vectorcall = call_vectorcall;
+    call->numpy = numpy;
     call->workers = workers > 0 ? (size_t)workers : 1;
     call->workspace_bytes = (size_t)workspace_bytes;
     size_t chunk_count = 0, pairs = 0, placed = 0, needed = 0, needed_chunks = 0;
@@ -462,9 +532,8 @@ static PyObject *create_call(PyObject *module, PyObject *args)
         if (fine && call->places[i] >= 0)
             call->written[call->places[i]] = true;
     }
-    fine = fine && placed == call->output_count && call->pointer_count >= needed && chunk_count >= needed_chunks && call->output_count > 0 &&
-           (size_t)PyTuple_GET_SIZE(shapes) == call->output_count &&
-           (size_t)PyTuple_GET_SIZE(dtypes) == call->output_count;
+    fine = fine && placed == call->output_count && call->pointer_count >= needed && chunk_count >= needed_chunks &&
+           call->output_count > 0;
     if (!fine) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "create_call: the parts do not fit each other");
@@ -472,10 +541,6 @@ static PyObject *create_call(PyObject *module, PyObject *args)
         return NULL;
     }
     call->plan = Py_NewRef(plan);
-    call->make = Py_NewRef(make);
-    call->empty = Py_NewRef(empty);
-    call->shapes = Py_NewRef(shapes);
-    call->dtypes = Py_NewRef(dtypes);
     call->fail = Py_NewRef(fail);
     call->owner = Py_NewRef(owner);
     return (PyObject *)call;
@@ -500,9 +565,10 @@ static PyObject *as_tensor(PyObject *module, PyObject *args)
     Py_XDECREF(single);
     PyObject *view = tensor ? PyMemoryView_FromObject(array) : NULL;
     PyObject *result = NULL;
+    uint64_t pointer;
     if (view != NULL)
-        result = tensor_over(api, tensor, view, PyMemoryView_GET_BUFFER(view)->buf);
-    PyMem_Free(tensor);
+        result = tensor_over(api, tensor, view, PyMemoryView_GET_BUFFER(view)->buf, &pointer);
+    free_tensors(tensor, count);
     return result;
 }
 

@@ -169,7 +169,7 @@ static inline void pause_cpu(void)
 #endif
 }
 
-static int64_t now_ns(void)
+int64_t af_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -189,7 +189,7 @@ static bool spin_while(_Atomic uint32_t *word, bool (*waits)(uint32_t now, uint3
                 return true;
             pause_cpu();
         }
-        int64_t now = now_ns();
+        int64_t now = af_now_ns();
         if (deadline == 0)
             deadline = now + budget;
         else if (now >= deadline)
@@ -824,7 +824,7 @@ void af_plan_needs(PyObject *plan, size_t *pointers, size_t *chunks)
 }
 
 bool af_run_plan(PyObject *object, const uint64_t *pointers, const int64_t *symbols, const int64_t *chunks,
-                 size_t workers, int64_t status[2])
+                 size_t workers, bool quick, int64_t status[2])
 {
     const Plan *plan = (const Plan *)object;
     Caller *caller = take_caller();
@@ -835,9 +835,10 @@ bool af_run_plan(PyObject *object, const uint64_t *pointers, const int64_t *symb
     Launch launch = {.plan = plan, .symbols = symbols, .workers = workers < MAX_WORKERS ? workers : MAX_WORKERS};
     bool fine = lay_out(plan, caller, &launch) && fill(plan, pointers, chunks, &launch);
     if (fine) {
-        Py_BEGIN_ALLOW_THREADS
+        PyThreadState *thread = quick ? NULL : PyEval_SaveThread();
         run_launch(&launch, &caller->lane);
-        Py_END_ALLOW_THREADS
+        if (thread != NULL)
+            PyEval_RestoreThread(thread);
         memcpy(status, caller->lane.status, sizeof caller->lane.status);
         caller->lane.status[0] = caller->lane.status[1] = 0;
     }
@@ -851,7 +852,7 @@ static bool launch_arrays(PyObject *object, Py_buffer views[3], size_t workers, 
     const Plan *plan = (const Plan *)object;
     return check_length(&views[0], "pointers", plan->least_pointers) &&
            check_length(&views[2], "chunks", plan->least_chunks) &&
-           af_run_plan(object, views[0].buf, views[1].buf, views[2].buf, workers, status);
+           af_run_plan(object, views[0].buf, views[1].buf, views[2].buf, workers, false, status);
 }
 
 PyDoc_STRVAR(launch_doc,
@@ -942,7 +943,7 @@ static int module_exec(PyObject *module)
     if (state->plan_type == NULL || PyModule_AddType(module, state->plan_type) != 0)
         return -1;
     if (PyModule_AddIntConstant(module, "MAX_WORKERS", MAX_WORKERS) != 0 || af_add_blocks(module) != 0 ||
-        af_add_calls(module) != 0)
+        af_add_calls(module) != 0 || af_add_callables(module) != 0)
         return -1;
     if (!handles_fork && pthread_atfork(NULL, NULL, forget_pool) != 0) {
         PyErr_NoMemory();

@@ -1,5 +1,5 @@
 /* What the parts of the native runtime share: native.c runs plans, blocks.c keeps memory, call.c binds plans to
- * arguments. */
+ * arguments, callable.c is what users call. */
 #ifndef AUTOFUSION_NATIVE_H
 #define AUTOFUSION_NATIVE_H
 #ifndef _GNU_SOURCE
@@ -18,10 +18,11 @@ bool af_is_plan(PyObject *module, PyObject *object);
 /* How many pointers and chunks a launch of the plan needs at least. */
 void af_plan_needs(PyObject *plan, size_t *pointers, size_t *chunks);
 
-/* Runs the plan without the GIL. `status` becomes (operator + 1, position) of a failed check, or zeros. False with an
+/* Runs the plan, without the GIL unless `quick`. `status` becomes (operator + 1, position) of a failed check, or zeros. False with an
  * exception set where nothing ran. */
 bool af_run_plan(PyObject *plan, const uint64_t *pointers, const int64_t *symbols, const int64_t *chunks,
-                 size_t workers, int64_t status[2]);
+                 size_t workers, bool quick, int64_t status[2]);
+int64_t af_now_ns(void);
 
 /* -- blocks.c: memory that is used again -------------------------------------------------------------------------- */
 
@@ -31,6 +32,14 @@ void *af_block_memory(PyObject *block);
 int af_add_blocks(PyObject *module);
 
 /* -- call.c: calls of a plan -------------------------------------------------------------------------------------- */
+bool af_is_call(PyObject *object);
+
+/* Runs what create_call made. False where the arguments are not just as compiled, and then nothing ran; else `result`
+ * is what a Python function returns. */
+bool af_try_call(PyObject *call, PyObject *const *args, size_t count, PyObject **result);
 int af_add_calls(PyObject *module);
+
+/* -- callable.c: objects that are called ---------------------------------------------------------------------------- */
+int af_add_callables(PyObject *module);
 
 #endif
