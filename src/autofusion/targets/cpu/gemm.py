@@ -464,6 +464,9 @@ class _Near:
     def in_memory(self, name: str) -> bool:
         return self.memory.in_memory(name)
 
+    def is_past(self, ref: Ref) -> bool:
+        return self.memory.is_past(ref)
+
     def dtype(self, name: str) -> DType:
         return self.memory.dtype(name)
 
