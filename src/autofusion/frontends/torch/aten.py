@@ -102,6 +102,7 @@ ATEN: dict[str, Maker] = {
     "_to_copy.default": p.convert,
     "prims.convert_element_type.default": p.convert,
     "clone.default": p.copy,
+    "copy.default": p.copy_into,
     "lift_fresh_copy.default": p.copy,
     "full.default": p.full,
     "full_like.default": p.full,

@@ -182,6 +182,13 @@ def copy(n: Call) -> Value:
     return n.F.copy(n.x)
 
 
+def copy_into(n: Call) -> Value:
+    """copy: the source in the operand's type and shape."""
+    dtype, shape = n.result
+    source = n.cast(n["src"], dtype)
+    return n.F.copy(source) if source.shape == shape else n.F.expand(source, shape=shape)
+
+
 def where(n: Call) -> Value:
     condition = truth(n, n["condition"])
     (a, b), dtype = n.meet(n["self"], n["other"])

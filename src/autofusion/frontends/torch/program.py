@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,9 @@ from autofusion.frontends.torch.regions import (
     size_of,
     split,
 )
+from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
+from autofusion.ops.structure import strides_of
 from autofusion.target import Target
 
 Environment = dict[Any, Any]  # by node of the FX graph; sizes by name
@@ -114,9 +117,12 @@ class Program:
     """An FX graph of ATen operators, compiled. Call it with tensors and sizes in the order of its placeholders; it
     gives what the graph's output lists."""
 
-    def __init__(self, module: Any, settings: Settings) -> None:
+    def __init__(self, module: Any, settings: Settings, name: str = "graph") -> None:
         self.module = module
         self.settings = settings
+        self.name = name
+        self.recompiled = ""  # why, where Dynamo compiled the same code before
+        self.compile_id = ""
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
@@ -130,6 +136,24 @@ class Program:
             step(env, arguments)
         return env["results"]  # type: ignore[no-any-return]
 
+    @property
+    def direct(self) -> Any:
+        """The native call where the whole graph is one launch with one result that lies as it is made, and its
+        placeholders are the launch's arguments in order: it gives a tensor, or None for the general call."""
+        if len(self.launches) != 1 or self.fallbacks or len(self._steps) != 3:
+            return None
+        launch = self.launches[0]
+        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
+        results = list(output.args[0]) if isinstance(output.args[0], tuple | list) else [output.args[0]]
+        positions = [placeholders.index(node) for node in launch.region.reads]
+        if launch.region.sizes or results != launch.region.writes or any(launch.layouts) or len(results) != 1:
+            return None
+        call = launch.compiled.direct
+        if call is None or positions == list(range(len(placeholders))):
+            return call
+        return lambda *given: call(*[given[position] for position in positions])
+
     def launch(self, region: Region) -> Launch | AutofusionError:
         """The region compiled; the error where that does not work."""
         assert region.graph is not None
@@ -140,6 +164,22 @@ class Program:
         made = Launch(region, compiled, layouts=[_layout(node) for node in region.writes])
         self.launches.append(made)
         return made
+
+    def explain(self) -> ProgramReport:
+        """Launches, fallbacks by operator with count and share of time."""
+        fallbacks = list(self.fallbacks.values())
+        spent = shares([each.seconds for each in fallbacks] + [each.seconds for each in self.launches])
+        return ProgramReport(
+            self.name,
+            sum(node.op == "call_function" for node in self.module.graph.nodes),
+            tuple(launch.compiled.explain() for launch in self.launches),
+            tuple(
+                FallbackReport(each.operator, each.count, each.reason, share)
+                for each, share in zip(fallbacks, spent, strict=False)
+            ),
+            self.calls,
+            self.recompiled,
+        )
 
     def fallback(self, node: Any, reason: str) -> Fallback:
         name = overload(node)
@@ -304,14 +344,19 @@ def _call(node: Any, fallback: Fallback | None) -> Step:
     return step
 
 
+@functools.cache
+def _one() -> Any:
+    """A tensor whose expansions tell sizes. It is made when a program runs: while one is written, tensors are fake."""
+    return adapter.torch().zeros(1, dtype=adapter.torch().uint8)
+
+
 def _launch(launch: Launch) -> Step:
     region = launch.region
-    empty = adapter.torch().zeros(1, dtype=adapter.torch().uint8)
 
     def step(env: Environment, arguments: Sequence[Any]) -> None:
         begin = time.perf_counter()
         tensors = [env[node] for node in region.reads]
-        tensors += [empty.expand(env[name]) for name in region.sizes]
+        tensors += [_one().expand(env[name]) for name in region.sizes]
         env.update(zip(region.writes, launch(tensors), strict=True))
         launch.seconds += time.perf_counter() - begin
 
@@ -353,15 +398,15 @@ def _then_release(step: Step, gone: Sequence[Any]) -> Step:
 
 
 def _layout(node: Any) -> Callable[[Any], Any] | None:
-    """What makes a region's result the tensor that PyTorch has: axes in their order, a copy where it is not dense."""
+    """What makes a region's result the tensor that PyTorch has: another view of it, a copy where it is not dense."""
     (fake,) = results_of(node)
-    if any(extent == 0 for extent in fake.shape if isinstance(extent, int)):
-        return None
+    shape, steps = tuple(map(_dim, fake.shape)), tuple(map(_dim, fake.stride()))
     try:
         order = order_of(fake)
     except AutofusionError:
-        steps = tuple(_dim(step) for step in fake.stride())
         return lambda tensor: _copied(tensor, steps)
+    if all(isinstance(each, int) for each in (*shape, *steps)):
+        return None if steps == strides_of(shape) else lambda tensor: tensor.as_strided(shape, steps)
     if order is None:
         return None
     inverse = tuple(int(axis) for axis in np.argsort(order))

@@ -25,6 +25,8 @@ from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Value
 from autofusion.ops import TensorType
 
+FROZEN = "frozen"  # in a placeholder's meta: an array, where the argument's value is compiled in
+
 
 class Owner(Enum):
     """Who runs a node of an FX graph."""
@@ -55,7 +57,7 @@ class Split:
     """An FX graph, divided. `owners` and `reasons` are by node."""
 
     owners: dict[Any, Owner]
-    reasons: dict[Any, str]
+    reasons: dict[Any, str]  # why PyTorch runs a node
     stages: dict[Any, int]
     regions: list[Region]
 
@@ -199,6 +201,8 @@ def _input(builder: GraphBuilder, node: Any) -> Value:
     fake = node.meta.get("val")
     if not adapter.is_tensor(fake):
         raise Unmapped(f"{node.name} is no tensor")
+    if FROZEN in node.meta:
+        return builder.constant(node.meta[FROZEN], node.name)
     dtype, shape = adapter.type_of(fake)
     strides = adapter.strides_of(fake)
     row_major = all(isinstance(d, int) for d in (*shape, *strides)) and fake.is_contiguous()
@@ -278,7 +282,8 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int]) -> 
             if owners[node] is Owner.VIEW:
                 made[node] = translate(node, builder, value_of)
             else:
-                region.reads.append(node)
+                if FROZEN not in node.meta:
+                    region.reads.append(node)
                 made[node] = [_input(builder, node)]
         return made[node][0]
 
@@ -316,6 +321,8 @@ def order_of(fake: Any) -> tuple[int, ...] | None:
     """The axes from the slowest to the fastest, where they are dense in another order than the tensor's; None for
     row-major. Raises Unmapped where the tensor is not dense."""
     shape, strides = [dim_hint(d) for d in fake.shape], [dim_hint(d) for d in fake.stride()]
+    if 0 in shape:
+        return None
     axes = sorted(range(len(shape)), key=lambda a: (-strides[a], shape[a] != 1 and 0, a))
     expected = 1
     for axis in reversed(axes):

@@ -51,9 +51,11 @@ def slice_(n: Call) -> Value:
     axis = n.axis()
     extent = n.x.shape[axis]
     start, stop = _bound(n["start"], 0, extent), _bound(n["end"], extent, extent)
-    step = n["step"]
+    step, length = n["step"], n.result.shape[axis]
     if not isinstance(step, int):
         raise Unmapped("a slice of an open step")
+    if isinstance(extent, Expr) or isinstance(start, Expr) or isinstance(stop, Expr):
+        stop = dims.add(start, dims.add(dims.multiply(dims.add(length, -1), step), 1))  # as PyTorch knows its sizes
     return n.cut(n.x, axis, start, stop, step)
 
 
