@@ -450,3 +450,21 @@ def test_the_name_works_after_an_install() -> None:
         warnings.simplefilter("ignore")
         assert torch.equal(function(torch.zeros(3)), torch.ones(3))
     assert len(autofusion.torch.explain().programs) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_threads_are_pytorchs() -> None:
+    before = torch.get_num_threads()
+    backend, x = Backend(), torch.randn(64, 64)
+    step = compiled(lambda x: x.exp().sum(1), backend)
+    module = autofusion.compile(torch.nn.Softmax(-1), (x,))
+    try:
+        for count in (1, 2, 1):
+            torch.set_num_threads(count)
+            torch.testing.assert_close(step(x), x.exp().sum(1))
+            torch.testing.assert_close(module(x), x.softmax(-1))
+            assert module.program.launches[0].compiled.executable.workers == count
+            assert count in [each.launches[0].compiled.executable.workers for each in backend.programs]
+        assert module.program.launches[0].compiled.executable.counts.calls == 3
+    finally:
+        torch.set_num_threads(before)

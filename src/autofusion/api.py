@@ -64,14 +64,14 @@ class Compiled:
     compilation: Compilation | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self.direct = self.executable.direct
+        self._direct = self.executable.direct
 
     def __call__(self, *arguments: Any, threads: int | None = None, out: Any = None) -> Any:
         """Run. `threads`: workers of this call. `out`: an array for the result, or a sequence of as many as there are
         results, None for a new one; what it holds is not specified after an error. Raises ArgumentError,
         IndexOutOfRange."""
-        if self.direct is not None and threads is None and out is None:
-            result = self.direct(*arguments)
+        if self._direct is not None and threads is None and out is None:
+            result = self._direct(*arguments)
             if result is not None:
                 return result
         places = [out] if isinstance(out, np.ndarray) else out

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autofusion import api, dims, dtypes
+from autofusion import api, config, dims, dtypes
 from autofusion.dims import Expr
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, AutofusionError
@@ -64,13 +64,21 @@ class Launch:
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """The results as tensors."""
-        direct = self.compiled.direct
+        executable = self.compiled.executable
+        if executable.workers != (count := workers()):
+            executable.use_workers(count)
+        direct = executable.direct
         made = direct(*tensors) if direct is not None else None
         if made is None:
             made = run(self.compiled, tensors)
         elif not isinstance(made, tuple):
             made = (made,)
         return [layout(each) if layout else each for layout, each in zip(self.layouts, made, strict=True)]
+
+
+def workers() -> int:
+    """As many as PyTorch uses (`torch.set_num_threads`); at most `AUTOFUSION_NUM_THREADS` where that is set."""
+    return min(adapter.threads(), config.num_threads() or adapter.threads())
 
 
 def run(compiled: api.Compiled, tensors: Sequence[Any]) -> list[Any]:
@@ -149,7 +157,8 @@ class Program:
         positions = [placeholders.index(node) for node in launch.region.reads]
         if launch.region.sizes or results != launch.region.writes or any(launch.layouts) or len(results) != 1:
             return None
-        call = launch.compiled.direct
+        launch.compiled.executable.use_workers(workers())
+        call = launch.compiled.executable.direct
         if call is None or positions == list(range(len(placeholders))):
             return call
         return lambda *given: call(*[given[position] for position in positions])
