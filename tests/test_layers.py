@@ -26,9 +26,9 @@ LAYERS = (
     ("jit",),
     ("api",),
     ("frontends",),
-    ("onnx", "report"),
+    ("onnx", "report", "torch"),
     ("cli",),
-    ("__init__", "__main__", "onnx"),
+    ("__init__", "__main__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 FILES = sorted(ROOT.rglob("*.py"))

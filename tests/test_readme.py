@@ -10,12 +10,14 @@ A comment above a block says where its text comes from:
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ PAGES = (
     "docs/python-api.md",
     "docs/cache.md",
     "docs/semantics.md",
+    *(["docs/torch.md"] if importlib.util.find_spec("torch") and entry_points(group="torch_dynamo_backends") else []),
 )
 EXAMPLES = ("matmul_add_relu", "layernorm_gelu", "softmax", "longtail200", "adamw", "transformer_block", "model200")
 LANE_BYTES = 64  # of the machine that the README's table was measured on

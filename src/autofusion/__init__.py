@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autofusion import onnx
+from autofusion import onnx, torch
 from autofusion.api import (
     Compiled,
     load,
@@ -38,6 +38,7 @@ __all__ = [
     "onnx",
     "register_library_kernel",
     "register_op",
+    "torch",
     "unregister_library_kernel",
     "unregister_op",
 ]

@@ -13,6 +13,7 @@ from autofusion import api, dims, dtypes
 from autofusion.dims import Shape
 from autofusion.errors import ArgumentError
 from autofusion.frontends import onnx, opseq, tracer
+from autofusion.frontends import torch as pytorch
 from autofusion.graph.ir import Graph
 from autofusion.runtime import binding
 from autofusion.superkernel.options import SuperKernelOptions
@@ -64,8 +65,9 @@ def compile(
     numerics: str = "default",
     dynamic: Dynamic | None = None,
     superkernel: SuperKernelOptions | None = None,
+    freeze: bool = False,
 ) -> Any:
-    """Compile a graph, a file (an op-sequence or an ONNX model), or a function with example inputs.
+    """Compile a graph, a file (an op-sequence or an ONNX model), or a function or a PyTorch module with example inputs.
 
     `dynamic`: open dimensions by argument name, `{"x": ("n", 64)}`; one compile then serves all sizes. For an ONNX
     model it replaces the declared dimensions, by sizes where numbers are given. `superkernel`: what to switch off when
@@ -73,7 +75,16 @@ def compile(
     `api.Compiled` for a graph or file, a `Function` for a function; both are callable and have `.explain()`,
     `.source(stage)`, `.stats` and `.save(path)`. An ONNX model whose control flow depends on data gives an
     `onnx.Program`, which has the same but cannot be saved. Raises AutofusionError with one clear line.
+
+    A PyTorch module gives a `Module`, called as the module is, without gradients: `dynamic` is then what `torch.export`
+    takes as `dynamic_shapes`, and `freeze` compiles parameters and buffers in, so that a change of them is not seen.
     """
+    if pytorch.is_module(what):
+        if example_inputs is None:
+            raise ArgumentError("compile of a module needs example_inputs: a tuple of its arguments")
+        return pytorch.Module(what, tuple(example_inputs), pytorch.Settings(target, numerics, freeze), dynamic)
+    if freeze:
+        raise ArgumentError("freeze=True: only a PyTorch module has parameters to compile in")
     if isinstance(what, str | Path):
         if Path(what).suffix.lower() == ".onnx":
             return onnx.compile_file(what, dynamic, target, numerics, superkernel)

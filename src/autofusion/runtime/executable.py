@@ -81,6 +81,17 @@ class Executable:
             self.plan, self.graph, bound.native.native, bound.chunks, self.slots, checks, self.workers, owner
         )
 
+    def use_workers(self, count: int) -> None:
+        """Later calls have so many workers where they do not say another number."""
+        if count == self.workers:
+            return
+        before = self.__dict__.pop("direct", None)
+        with self._lock:
+            self.workers = count
+            if before is not None:
+                self._slow.calls += before.calls
+                self._slow.launches += before.calls
+
     @property
     def counts(self) -> Counts:
         """What ran so far."""

@@ -1,0 +1,103 @@
+"""`compile` of a module, through `torch.export`: the lowest cost of a call, with no guards around it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autofusion.errors import ArgumentError
+from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch.backend import decompositions
+from autofusion.frontends.torch.program import Program, Settings, array_of
+from autofusion.frontends.torch.regions import FROZEN
+from autofusion.frontends.torch.report import ProgramReport
+
+
+def is_module(what: Any) -> bool:
+    """Whether it is a PyTorch module; PyTorch is not imported to find out."""
+    found = sys.modules.get("torch")
+    return found is not None and isinstance(what, found.nn.Module)
+
+
+class Module:
+    """A compiled module: called as the module is. Sizes and types are those that it was compiled for, but for open
+    dimensions; no gradients.
+
+    Parameters and buffers are read at every call, so an optimiser's step is seen, unless they are frozen; buffers that
+    the module writes are written.
+    """
+
+    def __init__(self, module: Any, arguments: Sequence[Any], settings: Settings, dynamic: Any = None) -> None:
+        torch = adapter.torch()
+        with torch.no_grad():
+            exported = adapter.module("torch.export").export(module, tuple(arguments), dynamic_shapes=dynamic)
+            exported = exported.run_decompositions(decompositions())
+        signature = exported.graph_signature
+        self._pytree = adapter.module("torch.utils._pytree")
+        self._input, self._output = exported.call_spec.in_spec, exported.call_spec.out_spec
+        self._plain = self._pytree.tree_flatten((tuple(arguments), {}))[1] == self._input and all(
+            adapter.is_tensor(each) for each in arguments
+        )
+        self._count = len(arguments)
+        held = {**exported.constants, **dict(module.named_parameters()), **dict(module.named_buffers())}
+        placeholders = [node for node in exported.graph.nodes if node.op == "placeholder"]
+        self._state: list[Any] = []
+        for node, spec in zip(placeholders, signature.input_specs, strict=True):
+            if spec.target is not None and spec.target in held:
+                written = spec.target in signature.buffers_to_mutate.values()
+                if settings.freeze and not written and adapter.is_tensor(held[spec.target]):
+                    node.meta[FROZEN] = array_of(held[spec.target])
+                self._state.append(held[spec.target])
+        self._writes = [
+            (position, held[signature.buffers_to_mutate[spec.arg.name]])
+            if spec.arg.name in signature.buffers_to_mutate
+            else (position, None)
+            for position, spec in enumerate(signature.output_specs)
+        ]
+        if signature.user_inputs_to_mutate:
+            raise ArgumentError(
+                f"the module writes its argument {next(iter(signature.user_inputs_to_mutate.values()))}"
+            )
+        self._mutates = any(goal is not None for _, goal in self._writes)
+        self.program = Program(exported.graph_module, settings, type(module).__name__)
+        self._simple = self._plain and not self._mutates and self._output.is_leaf()
+        self._bind()
+
+    def _bind(self) -> None:
+        """The native call, for as many workers as PyTorch has threads now."""
+        self._threads = adapter.threads()
+        self._direct = self.program.direct if self._simple else None
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if adapter.torch().get_num_threads() != self._threads:
+            self._bind()
+        if self._direct is not None and len(arguments) == self._count and not named:
+            made = self._direct(*self._state, *arguments)
+            if made is not None:
+                return made
+        leaves, spec = self._pytree.tree_flatten((arguments, named))
+        if spec != self._input:
+            raise ArgumentError(f"the arguments have the structure {spec}, compiled for {self._input}")
+        with adapter.torch().no_grad():
+            results = self.program(*self._state, *leaves)
+            kept = []
+            for (_, goal), result in zip(self._writes, results, strict=True):
+                if goal is None:
+                    kept.append(result)
+                else:
+                    goal.copy_(result)
+        return self._pytree.tree_unflatten(kept, self._output)
+
+    @property
+    def stats(self) -> Mapping[str, Any]:
+        """Calls, launches a call, and how many operators of the graph run in PyTorch."""
+        return {
+            "calls": self.program.calls,
+            "launches_per_call": len(self.program.launches),
+            "fallbacks": sum(each.count for each in self.program.fallbacks.values()),
+        }
+
+    def explain(self) -> ProgramReport:
+        """Launches, and what PyTorch runs with its share of the time; `str()` of it is for people."""
+        return self.program.explain()

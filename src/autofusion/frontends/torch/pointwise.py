@@ -1,0 +1,384 @@
+"""Elementwise ATen operators that are more than one row on their operands."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from autofusion.dims import Expr
+from autofusion.dtypes import DType
+from autofusion.frontends.torch.adapter import Unmapped
+from autofusion.frontends.torch.call import Call, Maker
+from autofusion.graph.ir import Value
+
+
+def unary(row: str, floats: bool = True, **attrs: Any) -> Maker:
+    """A row on one operand; `floats`: integers become the default float type first."""
+    return lambda n: n.pointwise(row, n.x, floats=floats, **attrs)
+
+
+def rounding(row: str) -> Maker:
+    """A row that integers pass unchanged."""
+    return lambda n: n.pointwise(row, n.x) if n.x.dtype.is_float else n.F.copy(n.x)
+
+
+def binary(row: str, floats: bool = False, on_bool: str | None = None) -> Maker:
+    """A row where its two operands meet; `on_bool`: another for booleans."""
+
+    def make(n: Call) -> Value:
+        left, right = list(n.given.values())[:2]
+        chosen = on_bool if on_bool and n.common(left, right) is DType.BOOL else row
+        return n.pointwise(chosen, left, right, floats=floats)
+
+    return make
+
+
+def swapped(row: str) -> Maker:
+    """A row of the second operand and the first."""
+
+    def make(n: Call) -> Value:
+        left, right = list(n.given.values())[:2]
+        return n.pointwise(row, right, left)
+
+    return make
+
+
+def logical(row: str) -> Maker:
+    """A row on the operands as booleans: whether they are not zero."""
+    return lambda n: n.row(row)(*(truth(n, each) for each in n.given.values() if isinstance(each, Value)))
+
+
+def truth(n: Call, value: Value) -> Value:
+    """Whether an element is not zero; NaN is not."""
+    return value if value.dtype is DType.BOOL else n.F.ne(value, n.scalar(0, value.dtype))
+
+
+def with_attributes(row: str, **names: str) -> Maker:
+    """A row whose attributes are arguments: ours to theirs."""
+    return lambda n: n.pointwise(row, n.x, **{ours: n[theirs] for ours, theirs in names.items()})
+
+
+def scaled(row: str, on_bool: str | None = None) -> Maker:
+    """a + alpha · b, or with a minus; integers and alpha of a higher kind meet first."""
+
+    def make(n: Call) -> Value:
+        left, right, alpha = n["self"], n["other"], n["alpha"]
+        dtype = n.result.dtype
+        if dtype is DType.BOOL:
+            if on_bool is None or alpha not in (1, True):
+                raise Unmapped(f"{n.op} of booleans")
+            return n.pointwise(on_bool, left, right)
+        if alpha == 1:
+            return n.pointwise(row, left, right)
+        inner = DType.FLOAT32 if dtype.is_reduced else dtype
+        a, b = n.lift(left, inner), n.lift(right, inner)
+        return n.cast(n.row(row)(a, n.F.mul(b, n.scalar(alpha, inner))), dtype)
+
+    return make
+
+
+def reversed_scaled(n: Call) -> Value:
+    """rsub: other − alpha · self."""
+    dtype = n.result.dtype
+    inner = DType.FLOAT32 if dtype.is_reduced else dtype
+    a, b = n.lift(n["self"], inner), n.lift(n["other"], inner)
+    alpha = n["alpha"]
+    return n.cast(n.F.sub(b, a if alpha == 1 else n.F.mul(a, n.scalar(alpha, inner))), dtype)
+
+
+def divide(n: Call) -> Value:
+    """div with a rounding mode."""
+    mode = n.given.get("rounding_mode")
+    left, right = n["self"], n["other"]
+    if mode is None:
+        return n.pointwise("div", left, right, floats=True)
+    if n.common(left, right) is DType.BOOL:
+        raise Unmapped("integer division of booleans")
+    if mode == "floor":
+        return n.pointwise("floor_divide", left, right)
+    (a, b), dtype = n.meet(left, right)
+    if not dtype.is_float:
+        return n.F.int_truncate_divide(a, b)
+    return n.cast(n.F.trunc(n.F.div(a, b)), dtype)
+
+
+def c_remainder(n: Call) -> Value:
+    """fmod, of floats and integers."""
+    (a, b), dtype = n.meet(n["self"], n["other"])
+    if dtype is DType.BOOL:
+        raise Unmapped("fmod of booleans")
+    return n.cast(n.row("fmod" if dtype.is_float else "int_truncate_remainder")(a, b), dtype)
+
+
+def power(n: Call) -> Value:
+    """pow. As PyTorch: exponents 2 and 3 multiply, 0.5, -0.5, -1, -2 are roots and reciprocals; integers multiply."""
+    base, exponent = n["self"], n["exponent"]
+    dtype = n.result.dtype
+    if dtype.is_float:
+        known = exponent if isinstance(exponent, int | float) and not isinstance(exponent, bool) else None
+        inner = DType.FLOAT32 if dtype.is_reduced else dtype
+        a = n.lift(base, inner)
+        if known is not None:
+            made = _known_power(n, a, float(known))
+            if made is not None:
+                return n.cast(made, dtype)
+        return n.cast(n.F.pow(a, n.lift(exponent, inner)), dtype)
+    if not isinstance(exponent, int) or isinstance(exponent, bool) or exponent < 0 or dtype is DType.BOOL:
+        raise Unmapped("pow of integers to a power that is not a known natural number")
+    return integer_power(n, n.lift(base, dtype), exponent)
+
+
+def _known_power(n: Call, a: Value, exponent: float) -> Value | None:
+    if exponent == 2:
+        return n.F.mul(a, a)
+    if exponent == 3:
+        return n.F.mul(n.F.mul(a, a), a)
+    if exponent == 0.5:
+        return n.F.sqrt(a)
+    if exponent == -0.5:
+        return n.F.rsqrt(a)
+    if exponent == -1:
+        return n.F.reciprocal(a)
+    if exponent == -2:
+        return n.F.reciprocal(n.F.mul(a, a))
+    if exponent == 0:
+        return n.full(1, a.shape, a.dtype)
+    return n.F.copy(a) if exponent == 1 else None
+
+
+def integer_power(n: Call, base: Value, exponent: int) -> Value:
+    """By squaring."""
+    if exponent == 0:
+        return n.full(1, base.shape, base.dtype)
+    result: Value | None = None
+    square = base
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else n.F.mul(result, square)
+        exponent >>= 1
+        square = n.F.mul(square, square) if exponent else square
+    assert result is not None
+    return n.F.copy(result) if result is base else result
+
+
+def clamp(n: Call) -> Value:
+    """clamp; the upper bound wins, NaN stays."""
+    low, high = n.given.get("min"), n.given.get("max")
+    dtype = n.result.dtype
+    result = n.lift(n.x, dtype)
+    for bound, row in ((low, "maximum"), (high, "minimum")):
+        if bound is not None:
+            result = n.row(row)(result, n.lift(bound, dtype))
+    return result if result is not n.x else n.F.copy(result)
+
+
+def convert(n: Call) -> Value:
+    """_to_copy, convert_element_type: a fresh tensor of another element type."""
+    wanted = n.result.dtype
+    return n.F.copy(n.x) if n.x.dtype is wanted else n.F.cast(n.x, dtype=wanted)
+
+
+def copy(n: Call) -> Value:
+    return n.F.copy(n.x)
+
+
+def copy_into(n: Call) -> Value:
+    """copy: the source in the operand's type and shape."""
+    dtype, shape = n.result
+    source = n.cast(n["src"], dtype)
+    return n.F.copy(source) if source.shape == shape else n.F.expand(source, shape=shape)
+
+
+def where(n: Call) -> Value:
+    condition = truth(n, n["condition"])
+    (a, b), dtype = n.meet(n["self"], n["other"])
+    return n.cast(n.F.where(condition, a, b), dtype)
+
+
+def masked_fill(n: Call) -> Value:
+    x = n["self"]
+    return n.F.where(n["mask"], n.lift(n["value"], x.dtype), x)
+
+
+def predicate(row: str, integers: bool) -> Maker:
+    """A question to floats; of integers the answer is known."""
+
+    def make(n: Call) -> Value:
+        if n.x.dtype.is_float:
+            return n.row(row)(n.x)
+        return n.full(integers, n.x.shape, DType.BOOL)
+
+    return make
+
+
+def signbit(n: Call) -> Value:
+    if n.x.dtype.is_float:
+        return n.F.signbit(n.x)
+    if n.x.dtype is DType.BOOL or not n.x.dtype.is_signed:
+        return n.full(False, n.x.shape, DType.BOOL)
+    return n.F.lt(n.x, n.scalar(0, n.x.dtype))
+
+
+def sign(n: Call) -> Value:
+    """sign; NaN's is 0 in PyTorch."""
+    if n.x.dtype is DType.BOOL:
+        return n.F.copy(n.x)
+    if not n.x.dtype.is_float:
+        return n.F.sign(n.x)
+    return n.F.where(n.F.isnan(n.x), n.scalar(0, n.x.dtype), n.F.sign(n.x))
+
+
+def gelu(n: Call) -> Value:
+    return n.F.gelu(n.x, approximate=n["approximate"])
+
+
+def leaky_relu(n: Call) -> Value:
+    return n.pointwise("leaky_relu", n.x, alpha=float(n["negative_slope"]))
+
+
+def elu(n: Call) -> Value:
+    """scale · a above zero, alpha · scale · (exp(input_scale · a) − 1) below."""
+    alpha, scale, input_scale = (float(n[name]) for name in ("alpha", "scale", "input_scale"))
+    dtype = n.result.dtype
+    x = n.cast(n.x, dtype.compute)
+    below = n.F.mul(n.F.expm1(_times(n, x, input_scale)), n.scalar(alpha * scale, x.dtype))
+    above = _times(n, x, scale)
+    return n.cast(n.F.where(n.F.gt(x, n.scalar(0, x.dtype)), above, below), dtype)
+
+
+def _times(n: Call, x: Value, factor: float) -> Value:
+    return x if factor == 1 else n.F.mul(x, n.scalar(factor, x.dtype))
+
+
+def softplus(n: Call) -> Value:
+    """log(1 + exp(beta · a)) / beta; a itself where beta · a is above the threshold."""
+    beta, threshold = float(n["beta"]), float(n["threshold"])
+    x = n.cast(n.x, n.x.dtype.compute)
+    inner = _times(n, x, beta)
+    soft = n.F.log1p(n.F.exp(inner))
+    soft = soft if beta == 1 else n.F.div(soft, n.scalar(beta, x.dtype))
+    return n.cast(n.F.where(n.F.gt(inner, n.scalar(threshold, x.dtype)), x, soft), n.x.dtype)
+
+
+def nan_to_num(n: Call) -> Value:
+    """By default NaN becomes 0 and infinities the type's limits."""
+    dtype = n.x.dtype
+    if not dtype.is_float:
+        return n.F.copy(n.x)
+    limit = float(_limits(dtype))
+    given = {"nan": n["nan"], "posinf": n["posinf"], "neginf": n["neginf"]}
+    defaults = {"nan": 0.0, "posinf": limit, "neginf": -limit}
+    return n.F.nan_to_num(n.x, **{k: float(defaults[k] if v is None else v) for k, v in given.items()})
+
+
+def _limits(dtype: DType) -> float:
+    if dtype is DType.BFLOAT16:
+        return 3.3895313892515355e38
+    return {DType.FLOAT16: 65504.0, DType.FLOAT32: 3.4028234663852886e38, DType.FLOAT64: 1.7976931348623157e308}[dtype]
+
+
+def relu(n: Call) -> Value:
+    if n.x.dtype is DType.BOOL:
+        raise Unmapped("relu of booleans")
+    return n.F.relu(n.x)
+
+
+def negate(n: Call) -> Value:
+    if n.x.dtype is DType.BOOL:
+        raise Unmapped("the negative of booleans")
+    return n.F.neg(n.x)
+
+
+def magnitude(n: Call) -> Value:
+    return n.F.copy(n.x) if n.x.dtype is DType.BOOL else n.F.abs(n.x)
+
+
+def shift(row: str) -> Maker:
+    """Shifts; amounts outside the width give what PyTorch gives: nothing, or the sign."""
+
+    def make(n: Call) -> Value:
+        left, right = list(n.given.values())[:2]
+        (a, b), _ = n.meet(left, right)
+        if not a.dtype.is_integer:
+            raise Unmapped(f"{n.op} of {a.dtype}")
+        return n.row(row)(a, b)
+
+    return make
+
+
+def round_to(n: Call) -> Value:
+    """round to a number of decimals."""
+    decimals = int(n["decimals"])
+    if not n.x.dtype.is_float:
+        raise Unmapped("round of integers to decimals")
+    if decimals == 0:
+        return n.F.round(n.x)
+    factor = n.scalar(10.0 ** abs(decimals), n.x.dtype.compute)
+    x = n.cast(n.x, n.x.dtype.compute)
+    down, up = (n.F.div, n.F.mul) if decimals > 0 else (n.F.mul, n.F.div)
+    return n.cast(down(n.F.round(up(x, factor)), factor), n.x.dtype)
+
+
+def lerp(n: Call) -> Value:
+    """start + weight · (end − start), from the end for weights of at least a half, as PyTorch does."""
+    start, end, weight = n["self"], n["end"], n["weight"]
+    dtype = n.result.dtype
+    inner = dtype.compute
+    a, b, w = n.lift(start, inner), n.lift(end, inner), n.lift(weight, inner)
+    apart = n.F.sub(b, a)
+    low = n.F.add(a, n.F.mul(w, apart))
+    one = n.scalar(1, inner)
+    high = n.F.sub(b, n.F.mul(apart, n.F.sub(one, w)))
+    return n.cast(n.F.where(n.F.lt(n.F.abs(w), n.scalar(0.5, inner)), low, high), dtype)
+
+
+def addcmul(n: Call) -> Value:
+    """self + value · tensor1 · tensor2."""
+    return _added(n, "mul")
+
+
+def addcdiv(n: Call) -> Value:
+    """self + value · tensor1 / tensor2."""
+    return _added(n, "div")
+
+
+def _added(n: Call, row: str) -> Value:
+    dtype = n.result.dtype
+    if row == "div" and not dtype.is_float:
+        raise Unmapped("addcdiv of integers")
+    inner = dtype.compute
+    x, a, b = (n.lift(n[name], inner) for name in ("self", "tensor1", "tensor2"))
+    first = a if n["value"] == 1 else n.F.mul(n.scalar(n["value"], inner), a)
+    return n.cast(n.F.add(x, n.row(row)(first, b)), dtype)
+
+
+def logit(n: Call) -> Value:
+    eps = n["eps"]
+    return n.pointwise("logit", n.x, floats=True, eps=None if eps is None else float(eps))
+
+
+def polygamma(n: Call) -> Value:
+    if n["n"] != 0:
+        raise Unmapped("polygamma beyond the first is not compiled")
+    return n.pointwise("digamma", n["self"], floats=True)
+
+
+def full(n: Call) -> Value:
+    """full, full_like, zeros, ones …: one value."""
+    dtype, shape = n.result
+    value = n.given.get("fill_value", 0)
+    if isinstance(value, Value):
+        return n.expand(n.cast(value, dtype), shape) if shape else n.F.copy(n.cast(value, dtype))
+    if isinstance(value, float) and not math.isfinite(value) and not dtype.is_float:
+        raise Unmapped(f"{value} as {dtype}")
+    made = n.scalar(bool(value) if dtype is DType.BOOL and not isinstance(value, Expr) else value, dtype)
+    return n.F.expand(made, shape=shape) if shape else n.F.copy(made)
+
+
+def constant(value: int) -> Maker:
+    def make(n: Call) -> Value:
+        dtype, shape = n.result
+        made = n.scalar(bool(value) if dtype is DType.BOOL else value, dtype)
+        return n.F.expand(made, shape=shape) if shape else n.F.copy(made)
+
+    return make

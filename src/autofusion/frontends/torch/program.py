@@ -1,0 +1,429 @@
+"""A divided FX graph as a callable: launches of our regions, and PyTorch's own operators between them."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autofusion import api, config, dims, dtypes
+from autofusion.dims import Expr
+from autofusion.dtypes import Array, DType
+from autofusion.errors import ArgumentError, AutofusionError
+from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch.regions import (
+    Owner,
+    Region,
+    Split,
+    is_size,
+    order_of,
+    overload,
+    results_of,
+    size_of,
+    split,
+)
+from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
+from autofusion.graph.evaluate import bind_symbols
+from autofusion.ops.structure import strides_of
+from autofusion.target import Target
+
+Environment = dict[Any, Any]  # by node of the FX graph; sizes by name
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How regions are compiled."""
+
+    target: str | Target = "cpu"
+    numerics: str = "default"
+    freeze: bool = False
+
+
+@dataclass
+class Fallback:
+    """An operator that PyTorch runs: how often it stands in the graph, why, and the seconds that it took so far."""
+
+    operator: str
+    reason: str
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Launch:
+    """One region, compiled. `orders`: how each result's axes lie in memory; `copies`: the result is not dense."""
+
+    region: Region
+    compiled: api.Compiled
+    seconds: float = 0.0
+    layouts: list[Callable[[Any], Any] | None] = field(default_factory=list)
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+        """The results as tensors."""
+        executable = self.compiled.executable
+        if executable.workers != (count := workers()):
+            executable.use_workers(count)
+        direct = executable.direct
+        made = direct(*tensors) if direct is not None else None
+        if made is None:
+            made = run(self.compiled, tensors)
+        elif not isinstance(made, tuple):
+            made = (made,)
+        return [layout(each) if layout else each for layout, each in zip(self.layouts, made, strict=True)]
+
+
+def workers() -> int:
+    """As many as PyTorch uses (`torch.set_num_threads`); at most `AUTOFUSION_NUM_THREADS` where that is set."""
+    return min(adapter.threads(), config.num_threads() or adapter.threads())
+
+
+def run(compiled: api.Compiled, tensors: Sequence[Any]) -> list[Any]:
+    """A call for tensors that do not lie just as they were compiled for, or whose sizes are open."""
+    inputs = compiled.graph.inputs
+    arrays = [array_of(tensor) for tensor in tensors]
+    sizes = bind_symbols(inputs, [a.shape for a in arrays], compiled.graph.guards)
+    for position, (value, array) in enumerate(zip(inputs, arrays, strict=True)):
+        if value.strides is None or array.size <= 1:
+            continue
+        steps = [int(dims.evaluate(step, sizes)) for step in value.strides]
+        if tuple(step * array.itemsize for step in steps) != array.strides:
+            arrays[position] = _restrided(array, steps)
+    return [tensor_of(array) for array in compiled.executable(arrays)]
+
+
+def _restrided(array: Array, steps: Sequence[int]) -> Array:
+    """A copy with these strides, in elements."""
+    reach = 1 + sum((n - 1) * step for n, step in zip(array.shape, steps, strict=True))
+    base = np.empty(reach, array.dtype)
+    made = np.lib.stride_tricks.as_strided(base, array.shape, [step * array.itemsize for step in steps])
+    made[...] = array
+    return made
+
+
+def array_of(tensor: Any) -> Array:
+    """An array over a tensor's memory."""
+    torch = adapter.torch()
+    plain = tensor.detach()
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(DType.BFLOAT16.numpy)  # type: ignore[no-any-return]
+    return plain.numpy()  # type: ignore[no-any-return]
+
+
+def tensor_of(array: Array) -> Any:
+    """A tensor over an array's memory."""
+    torch = adapter.torch()
+    if dtypes.of(array) is DType.BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+class Program:
+    """An FX graph of ATen operators, compiled. Call it with tensors and sizes in the order of its placeholders; it
+    gives what the graph's output lists."""
+
+    def __init__(self, module: Any, settings: Settings, name: str = "graph") -> None:
+        self.module = module
+        self.settings = settings
+        self.name = name
+        self.recompiled = ""  # why, where Dynamo compiled the same code before
+        self.compile_id = ""
+        self.fallbacks: dict[tuple[str, str], Fallback] = {}
+        self.launches: list[Launch] = []
+        self.calls = 0
+        self._split = split(module.graph)
+        self._steps = _Writer(self).steps()
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        self.calls += 1
+        env: Environment = {}
+        for step in self._steps:
+            step(env, arguments)
+        return env["results"]  # type: ignore[no-any-return]
+
+    @property
+    def direct(self) -> Any:
+        """The native call where the whole graph is one launch with one result that lies as it is made, and its
+        placeholders are the launch's arguments in order: it gives a tensor, or None for the general call."""
+        if len(self.launches) != 1 or self.fallbacks or len(self._steps) != 3:
+            return None
+        launch = self.launches[0]
+        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
+        results = list(output.args[0]) if isinstance(output.args[0], tuple | list) else [output.args[0]]
+        positions = [placeholders.index(node) for node in launch.region.reads]
+        if launch.region.sizes or results != launch.region.writes or any(launch.layouts) or len(results) != 1:
+            return None
+        launch.compiled.executable.use_workers(workers())
+        call = launch.compiled.executable.direct
+        if call is None or positions == list(range(len(placeholders))):
+            return call
+        return lambda *given: call(*[given[position] for position in positions])
+
+    def launch(self, region: Region) -> Launch | AutofusionError:
+        """The region compiled; the error where that does not work."""
+        assert region.graph is not None
+        try:
+            compiled = api.compile_graph(region.graph, self.settings.target, self.settings.numerics)
+        except AutofusionError as error:
+            return error
+        made = Launch(region, compiled, layouts=[_layout(node) for node in region.writes])
+        self.launches.append(made)
+        return made
+
+    def explain(self) -> ProgramReport:
+        """Launches, fallbacks by operator with count and share of time."""
+        fallbacks = list(self.fallbacks.values())
+        spent = shares([each.seconds for each in fallbacks] + [each.seconds for each in self.launches])
+        return ProgramReport(
+            self.name,
+            sum(node.op == "call_function" for node in self.module.graph.nodes),
+            tuple(launch.compiled.explain() for launch in self.launches),
+            tuple(
+                FallbackReport(each.operator, each.count, each.reason, share)
+                for each, share in zip(fallbacks, spent, strict=False)
+            ),
+            self.calls,
+            self.recompiled,
+        )
+
+    def fallback(self, node: Any, reason: str) -> Fallback:
+        name = overload(node)
+        found = self.fallbacks.setdefault((name, reason), Fallback(name, reason))
+        found.count += 1
+        return found
+
+
+Step = Callable[[Environment, Sequence[Any]], None]
+
+
+class _Writer:
+    """Writes a program's steps."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.graph = program.module.graph
+        self.split: Split = program._split
+        self.made: set[Any] = set()
+        self.out: list[Step] = []
+
+    def steps(self) -> list[Step]:
+        owners, stages = self.split.owners, self.split.stages
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        self.out.append(_arguments(placeholders))
+        self.made |= set(placeholders)
+        regions = {region.number: region for region in self.split.regions}
+        eager: dict[int, list[Any]] = {}
+        for node in self.graph.nodes:
+            if owners.get(node) is Owner.EAGER:
+                eager.setdefault(stages[node], []).append(node)
+        for stage in range(max([*regions, *eager], default=0) + 1):
+            if stage in regions:
+                self._region(regions[stage])
+            for node in eager.get(stage, ()):
+                self._eager(node, self.split.reasons[node])
+        (output,) = [node for node in self.graph.nodes if node.op == "output"]
+        self._need(output.args)
+        listed = output.args[0]
+        single = not isinstance(listed, tuple | list)
+        self.out.append(_results([listed] if single else list(listed)))
+        return _releasing(self.out)
+
+    def _need(self, item: Any) -> None:
+        """Make what an argument reads: views, picked results, sizes and attributes are made when they are needed."""
+        if isinstance(item, tuple | list):
+            for each in item:
+                self._need(each)
+        elif isinstance(item, dict):
+            self._need(list(item.values()))
+        elif isinstance(item, slice):
+            self._need([item.start, item.stop, item.step])
+        elif isinstance(item, adapter.torch().fx.Node) and item not in self.made:
+            self.made.add(item)
+            owner = self.split.owners[item]
+            if item.op == "get_attr":
+                self.out.append(_attribute(item, self.program.module))
+            elif owner is Owner.SIZE and isinstance(item.meta["val"], int | adapter.torch().SymInt):
+                self.out.append(_size(item))
+            else:
+                self._need([item.args, item.kwargs])
+                self.out.append(_call(item, None))
+
+    def _eager(self, node: Any, reason: str) -> None:
+        self._need([node.args, node.kwargs])
+        self.made.add(node)
+        self.out.append(_call(node, self.program.fallback(node, reason)))
+
+    def _region(self, region: Region) -> None:
+        launch = self.program.launch(region)
+        if isinstance(launch, AutofusionError):
+            for node in region.nodes:
+                self._eager(node, str(launch))
+            return
+        self._need(region.reads)
+        self.made |= set(region.writes)
+        self.out.append(_launch(launch))
+
+
+def _arguments(placeholders: Sequence[Any]) -> Step:
+    """Arguments by placeholder, and the open sizes that they tell."""
+    named = [(node, size_of(node)) for node in placeholders if is_size(node)]
+    sizes = [(n, d.name) for n, (node, d) in enumerate(_sizes_of(placeholders, named)) if d is not None and d.name]
+    shaped: list[tuple[int, int, str]] = []
+    for position, node in enumerate(placeholders):
+        fake = node.meta.get("val")
+        if adapter.is_tensor(fake):
+            for axis, size in enumerate(fake.shape):
+                if not isinstance(size, int):
+                    dim = _dim(size)
+                    if isinstance(dim, Expr) and dim.name:
+                        shaped.append((position, axis, dim.name))
+
+    def step(env: Environment, arguments: Sequence[Any]) -> None:
+        if len(arguments) != len(placeholders):
+            raise ArgumentError(f"{len(arguments)} arguments given, expected {len(placeholders)}")
+        env.update(zip(placeholders, arguments, strict=True))
+        for position, name in sizes:
+            env[name] = arguments[position]
+        for position, axis, name in shaped:
+            env[name] = arguments[position].shape[axis]
+
+    step.reads = step.writes = ()  # type: ignore[attr-defined]
+    return step
+
+
+def _dim(size: Any) -> Any:
+    try:
+        return adapter.dim_of(size)
+    except AutofusionError:
+        return None
+
+
+def _sizes_of(placeholders: Sequence[Any], named: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    known = dict(named)
+    return [(node, known[node] if isinstance(known.get(node), Expr) else None) for node in placeholders]
+
+
+def _attribute(node: Any, module: Any) -> Step:
+    value = module
+    for name in node.target.split("."):
+        value = getattr(value, name)
+
+    def step(env: Environment, arguments: Sequence[Any]) -> None:
+        env[node] = value
+
+    step.reads, step.writes = (), (node,)  # type: ignore[attr-defined]
+    return step
+
+
+def _size(node: Any) -> Step:
+    dim = size_of(node)
+
+    def step(env: Environment, arguments: Sequence[Any]) -> None:
+        env[node] = dim if isinstance(dim, int) else int(dims.evaluate(dim, env))  # type: ignore[arg-type]
+
+    step.reads, step.writes = (), (node,)  # type: ignore[attr-defined]
+    return step
+
+
+def _call(node: Any, fallback: Fallback | None) -> Step:
+    """PyTorch runs the node."""
+    map_arg = adapter.torch().fx.map_arg
+    found = node.meta.get("val")
+    symbols: list[tuple[tuple[int, int] | None, Any]] = [(None, _dim(found))] if is_size(node) else []
+    for number, fake in enumerate(results_of(node)):
+        if adapter.is_tensor(fake):
+            symbols += [((number, axis), _dim(size)) for axis, size in enumerate(fake.shape)]
+    fresh = [(place, dim.name) for place, dim in symbols if isinstance(dim, Expr) and dim.name]
+    several = isinstance(found, tuple | list)
+
+    def step(env: Environment, arguments: Sequence[Any]) -> None:
+        begin = time.perf_counter()
+        args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
+        made = env[node] = node.target(*args, **kwargs)
+        for place, name in fresh:
+            env[name] = made if place is None else (made[place[0]] if several else made).shape[place[1]]
+        if fallback is not None:
+            fallback.seconds += time.perf_counter() - begin
+
+    step.reads, step.writes = tuple(node.all_input_nodes), (node,)  # type: ignore[attr-defined]
+    return step
+
+
+@functools.cache
+def _one() -> Any:
+    """A tensor whose expansions tell sizes. It is made when a program runs: while one is written, tensors are fake."""
+    return adapter.torch().zeros(1, dtype=adapter.torch().uint8)
+
+
+def _launch(launch: Launch) -> Step:
+    region = launch.region
+
+    def step(env: Environment, arguments: Sequence[Any]) -> None:
+        begin = time.perf_counter()
+        tensors = [env[node] for node in region.reads]
+        tensors += [_one().expand(env[name]) for name in region.sizes]
+        env.update(zip(region.writes, launch(tensors), strict=True))
+        launch.seconds += time.perf_counter() - begin
+
+    step.reads, step.writes = tuple(region.reads), tuple(region.writes)  # type: ignore[attr-defined]
+    return step
+
+
+def _results(listed: Sequence[Any]) -> Step:
+    node_class = adapter.torch().fx.Node
+
+    def step(env: Environment, arguments: Sequence[Any]) -> None:
+        env["results"] = [env[each] if isinstance(each, node_class) else each for each in listed]
+
+    step.reads, step.writes = tuple(each for each in listed if isinstance(each, node_class)), ()  # type: ignore[attr-defined]
+    return step
+
+
+def _releasing(steps: Sequence[Step]) -> list[Step]:
+    """The steps, each letting go of what nothing after it reads."""
+    last: dict[Any, int] = {}
+    for number, step in enumerate(steps):
+        for node in (*step.reads, *step.writes):  # type: ignore[attr-defined]
+            last[node] = number
+    made = list(steps)
+    for number, step in enumerate(steps):
+        gone = [node for node, end in last.items() if end == number]
+        if gone and number < len(steps) - 1:
+            made[number] = _then_release(step, gone)
+    return made
+
+
+def _then_release(step: Step, gone: Sequence[Any]) -> Step:
+    def both(env: Environment, arguments: Sequence[Any]) -> None:
+        step(env, arguments)
+        for node in gone:
+            env.pop(node, None)
+
+    return both
+
+
+def _layout(node: Any) -> Callable[[Any], Any] | None:
+    """What makes a region's result the tensor that PyTorch has: another view of it, a copy where it is not dense."""
+    (fake,) = results_of(node)
+    shape, steps = tuple(map(_dim, fake.shape)), tuple(map(_dim, fake.stride()))
+    try:
+        order = order_of(fake)
+    except AutofusionError:
+        return lambda tensor: _copied(tensor, steps)
+    if all(isinstance(each, int) for each in (*shape, *steps)):
+        return None if steps == strides_of(shape) else lambda tensor: tensor.as_strided(shape, steps)
+    if order is None:
+        return None
+    inverse = tuple(int(axis) for axis in np.argsort(order))
+    return lambda tensor: tensor.permute(inverse)
+
+
+def _copied(tensor: Any, steps: Sequence[Any]) -> Any:
+    if not all(isinstance(step, int) for step in steps):
+        return tensor
+    made = adapter.torch().empty_strided(tensor.shape, steps, dtype=tensor.dtype)
+    return made.copy_(tensor)

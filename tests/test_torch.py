@@ -1,0 +1,470 @@
+"""PyTorch programs compiled by this package's backend, against eager PyTorch."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m pip install torch")
+
+import autofusion  # noqa: E402
+from autofusion.errors import ArgumentError  # noqa: E402
+from autofusion.torch import Backend, fuse  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """No compiled code of an earlier test, the same random numbers."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., Any], backend: Backend, **options: Any) -> Callable[..., Any]:
+    return torch.compile(function, backend=backend, fullgraph=True, **options)  # type: ignore[no-any-return]
+
+
+def copies(arguments: Any) -> list[Any]:
+    """Arguments of the same values and layout, each view in a storage of its own as it lies in the old one."""
+    made = []
+    for each in arguments:
+        if not torch.is_tensor(each):
+            made.append(each)
+            continue
+        storage = each.detach().untyped_storage()
+        base = torch.empty(storage.nbytes(), dtype=torch.uint8).copy_(
+            torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),))
+        )
+        again = torch.empty(0, dtype=each.dtype).set_(
+            base.untyped_storage(), each.storage_offset(), each.shape, each.stride()
+        )
+        made.append(again.requires_grad_(each.requires_grad))
+    return made
+
+
+def check(function: Callable[..., Any], *arguments: Any, fallbacks: int = 0, **options: Any) -> Backend:
+    """Results, their layouts and what the arguments hold afterwards are eager's; no result shares memory with another
+    or an argument where eager's does not."""
+    backend = Backend()
+    ours, theirs = copies(arguments), copies(arguments)
+    found = compiled(function, backend, **options)(*ours)
+    wanted = function(*theirs)
+    found = found if isinstance(found, tuple | list) else (found,)
+    wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
+    assert len(found) == len(wanted)
+    for ours_each, theirs_each in zip((*found, *ours), (*wanted, *theirs), strict=True):
+        if torch.is_tensor(theirs_each):
+            torch.testing.assert_close(ours_each, theirs_each, equal_nan=True)
+            assert ours_each.stride() == theirs_each.stride()
+    assert shared(found, ours) == shared(wanted, theirs)
+    assert sum(each.count for each in backend.explain().fallbacks) == fallbacks, backend.explain()
+    return backend
+
+
+def shared(results: Any, arguments: Any) -> list[list[int]]:
+    """By result, which of results and arguments have its storage."""
+    tensors = [each for each in (*results, *arguments) if torch.is_tensor(each)]
+    places = [each.untyped_storage().data_ptr() if each.numel() else id(each) for each in tensors]
+    return [[n for n, place in enumerate(places) if place == own] for own in places[: len(results)]]
+
+
+# -- views, aliasing, mutation -----------------------------------------------------------------------------------------
+STRIDED = {
+    "transposed": lambda: torch.randn(7, 5).t(),
+    "channels last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "stride 0": lambda: torch.randn(5, 1).expand(5, 7),
+    "every second": lambda: torch.randn(9, 14)[::2, 1::2],
+    "offset": lambda: torch.randn(64)[3:40],
+    "overlapping": lambda: torch.randn(16).as_strided((5, 4), (2, 1)),
+    "rank 8": lambda: torch.randn(2, 1, 2, 1, 2, 1, 2, 3).permute(7, 6, 5, 4, 3, 2, 1, 0),
+    "0-d": lambda: torch.randn(()),
+    "empty": lambda: torch.randn(3, 0, 2),
+    "one element": lambda: torch.randn(1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("kind", STRIDED)
+def test_any_strides_come_in_and_eagers_go_out(kind: str) -> None:
+    check(lambda x: (x.exp() * 2 + x, x.relu()), STRIDED[kind]())
+
+
+@pytest.mark.parametrize("kind", ["transposed", "every second", "overlapping", "channels last"])
+def test_folds_of_strided_tensors(kind: str) -> None:
+    check(lambda x: (x.sum(-1), x.softmax(0), x - x.mean(dim=1, keepdim=True)), STRIDED[kind]())
+
+
+def test_a_fresh_result_is_no_argument() -> None:
+    check(lambda x: (x * 1, x + 0, x / 1, x.clone()), torch.randn(8))
+
+
+def test_equal_results_are_two_tensors() -> None:
+    check(lambda x: (x + 1, x + 1), torch.randn(8))
+
+
+def test_results_that_are_views_of_arguments_and_of_each_other() -> None:
+    check(lambda x: (x.t(), x[1:], x), torch.randn(4, 5))
+    check(lambda x: ((y := x * 2), y.t(), y.view(-1)[3:]), torch.randn(4, 5))
+
+
+def test_an_inner_value_is_a_result_too() -> None:
+    def function(x: Any) -> Any:
+        y = x.exp()
+        return y, (y + 1).sqrt()
+
+    check(function, torch.randn(33))
+
+
+def test_mutation_in_the_order_of_the_source() -> None:
+    def function(x: Any, y: Any) -> Any:
+        before = x.clone()
+        x.add_(1)
+        y.copy_(x * 2)
+        x.mul_(y)
+        return before + x
+
+    check(function, torch.randn(16), torch.randn(16))
+
+
+def test_overlapping_copy_within_a_tensor() -> None:
+    def function(x: Any) -> Any:
+        x[1:] = x[:-1].clone()
+        return x * 2
+
+    check(function, torch.randn(16))
+
+
+def test_mutation_through_a_view() -> None:
+    def function(x: Any) -> Any:
+        x[:, 1].zero_()
+        x.t()[0].add_(3)
+        return x.sum()
+
+    check(function, torch.randn(4, 5))
+
+
+def test_writes_to_a_strided_argument() -> None:
+    def function(x: Any) -> Any:
+        x.mul_(2)
+        return x + 1
+
+    check(function, torch.randn(9, 14)[::2, 1::2])
+
+
+# -- integers, booleans, casts -----------------------------------------------------------------------------------------
+def test_integers_wrap_at_their_width() -> None:
+    check(lambda x: x + x, torch.tensor([200, 100, 255], dtype=torch.uint8))
+    check(lambda x: (x * x, x - 1, -x), torch.tensor([-128, 127, 100], dtype=torch.int8))
+
+
+def test_division_and_remainder_of_integers() -> None:
+    x, y = torch.tensor([7, -7, 7, -7]), torch.tensor([2, 2, -2, -2])
+    check(lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc"), x / y), x, y)
+
+
+def test_floor_division_of_floats() -> None:
+    check(lambda x, y: x // y, torch.tensor([1.0, 0.5, 6.0]), torch.tensor([0.1, 0.1, 0.2]))
+
+
+def test_types_meet_as_in_pytorch() -> None:
+    i, f, h, b = torch.arange(4), torch.randn(4), torch.randn(4).half(), torch.tensor([True, False, True, True])
+    check(lambda i, f, h, b: (i + f, h + f, h * 0.1, b + b, b * i, i + 1.5, h + torch.tensor(2.0), i > 0.5), i, f, h, b)
+
+
+def test_narrow_floats_meet_numbers_that_they_cannot_hold() -> None:
+    x = torch.randn(100).bfloat16()
+    check(lambda x: (x * 0.1, x + 1e-3, x / 3), x)
+
+
+def test_casts_round_and_truncate() -> None:
+    x = torch.tensor([1.7, -1.7, 3.5, 1e5, 70000.0])
+    check(lambda x: (x.bfloat16().float(), x.half(), x.int(), x.bool()), x)
+
+
+def test_indices_out_of_range_raise() -> None:
+    with pytest.raises(IndexError):
+        compiled(lambda x, i: x[i] + 1, Backend())(torch.randn(4), torch.tensor([0, 9]))
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    check(lambda x, i: x[i], torch.randn(4, 3), torch.tensor([-1, 0, -4]))
+
+
+# -- structure ---------------------------------------------------------------------------------------------------------
+def test_what_is_not_compiled_runs_in_pytorch_between_launches() -> None:
+    def function(x: Any) -> Any:
+        y = x.exp() + 1
+        z = torch.sort(y)[0]
+        return (z * 2).relu() + y
+
+    backend = check(function, torch.randn(5, 9), fallbacks=1)
+    (program,) = backend.explain().programs
+    assert len(program.launches) == 2
+    (fallback,) = program.fallbacks
+    assert (fallback.operator, fallback.count) == ("sort.default", 1)
+    assert fallback.share is not None and 0 < fallback.share < 1
+    assert "sort.default" in str(backend.explain())
+
+
+def test_no_merge_across_an_operator_outside() -> None:
+    """a -> sort -> c and a -> c: the two of ours are two launches, in order."""
+
+    def function(x: Any) -> Any:
+        a = x * 2
+        b = torch.sort(a)[0]
+        return a + b, torch.sort(b + 1)[0] - a
+
+    backend = check(function, torch.randn(17), fallbacks=2)
+    (program,) = backend.explain().programs
+    assert len(program.launches) <= 3
+
+
+def test_long_chains_of_shared_values() -> None:
+    def function(a: Any, b: Any) -> Any:
+        for _ in range(60):
+            a, b = a + b, a * b * 0.1
+        return a, b
+
+    check(function, torch.rand(4) * 0.1, torch.rand(4) * 0.1)
+
+
+def test_random_numbers_are_eagers() -> None:
+    def function(x: Any) -> Any:
+        return torch.nn.functional.dropout(x * 2, 0.5) + torch.rand_like(x)
+
+    x = torch.randn(100)
+    ours = compiled(function, Backend())
+    torch.manual_seed(3)
+    found = ours(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(found, function(x))
+
+
+def test_threads_at_once() -> None:
+    function = compiled(lambda x: (x.sin() + 1).softmax(-1), Backend())
+    inputs = [torch.randn(8, 100) for _ in range(8)]
+    function(inputs[0])
+    found: dict[int, Any] = {}
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            found[n] = function(inputs[n])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for n, x in enumerate(inputs):
+        torch.testing.assert_close(found[n], (x.sin() + 1).softmax(-1))
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+def mlp() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4))
+
+
+def test_forward_and_backward_are_compiled() -> None:
+    ours, theirs = mlp(), mlp()
+    theirs.load_state_dict(ours.state_dict())
+    backend = Backend()
+    step = torch.compile(ours, backend=backend)
+    optimisers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (ours, theirs)]
+    for _ in range(5):
+        x, y = torch.randn(6, 12), torch.randn(6, 4)
+        losses = [(model(x) - y).square().mean() for model in (step, theirs)]
+        torch.testing.assert_close(losses[0], losses[1])
+        for loss, optimiser in zip(losses, optimisers, strict=True):
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    report = backend.explain()
+    assert [len(each.launches) for each in report.programs] == [1, 1]
+    assert not report.fallbacks
+
+
+def test_dropout_in_training_is_reproducible() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 4))
+    step = torch.compile(model, backend=Backend())
+    x = torch.randn(6, 12)
+    grads = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        model.zero_grad()
+        step(x).sum().backward()
+        grads.append([p.grad.clone() for p in model.parameters()])
+    torch.manual_seed(5)
+    model.zero_grad()
+    model(x).sum().backward()
+    for first, again, p in zip(*grads, model.parameters(), strict=True):
+        assert torch.equal(first, again)
+        torch.testing.assert_close(first, p.grad)
+
+
+def test_autocast() -> None:
+    model, x = mlp().eval(), torch.randn(6, 12)
+    step = torch.compile(model, backend=Backend())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, wanted = step(x), model(x)
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found, wanted, atol=0.03, rtol=0.03)
+
+
+# -- dynamic shapes ----------------------------------------------------------------------------------------------------
+def test_one_compile_serves_all_lengths() -> None:
+    backend = Backend()
+    function = compiled(lambda x, y: (x @ y.transpose(1, 2)).softmax(-1).sum(1), backend, dynamic=True)
+    for length in range(3, 33):
+        x, y = torch.randn(2, length, 8), torch.randn(2, length, 8)
+        torch.testing.assert_close(function(x, y), (x @ y.transpose(1, 2)).softmax(-1).sum(1))
+    report = backend.explain()
+    assert len(report.programs) == 1 and not report.recompiles and not report.fallbacks
+
+
+def test_recompiles_are_counted_and_say_why() -> None:
+    backend = Backend()
+    function = torch.compile(lambda x: x.exp() + 1, backend=backend, dynamic=False)
+    for length in (3, 4, 5):
+        function(torch.randn(length))
+    report = backend.explain()
+    assert len(report.programs) == 3
+    assert len(report.recompiles) == 2
+    assert all("size mismatch" in reason for reason in report.recompiles)
+    assert "expected 3, actual 4" in str(report)
+
+
+def test_two_sizes_that_are_equal_are_not_one() -> None:
+    backend = Backend()
+    function = compiled(lambda x, y: (x.sum(0) * 2, y + 1), backend, dynamic=True)
+    for a, b in ((5, 5), (3, 7), (8, 2)):
+        x, y = torch.randn(a, 4), torch.randn(b, 4)
+        torch.testing.assert_close(function(x, y)[0], x.sum(0) * 2)
+        assert function(x, y)[1].shape == (b, 4)
+    assert len(backend.programs) <= 2  # Dynamo takes sizes that are equal at first for one, behind a guard
+
+
+def test_a_size_that_no_tensor_has() -> None:
+    check(lambda x, n: x + torch.arange(n).sum(), torch.randn(4), 7, dynamic=True)
+
+
+# -- freezing, modules, graphs -----------------------------------------------------------------------------------------
+def test_weights_are_arguments_unless_frozen() -> None:
+    model, x = mlp().eval(), torch.randn(6, 12)
+    for freeze in (False, True):
+        torch._dynamo.reset()
+        step = torch.compile(model, backend=Backend(), options={"freeze": freeze})
+        with torch.no_grad():
+            before = step(x)
+            model[0].weight.mul_(2)
+            torch.testing.assert_close(step(x), before if freeze else model(x))
+            model[0].weight.div_(2)
+
+
+def test_compile_takes_modules() -> None:
+    model, x = mlp().eval(), torch.randn(6, 12)
+    compiled_model = autofusion.compile(model, (x,))
+    torch.testing.assert_close(compiled_model(x), model(x).detach())
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    torch.testing.assert_close(compiled_model(x), model(x).detach())
+    assert compiled_model.stats["launches_per_call"] == 1
+    assert compiled_model.stats["fallbacks"] == 0
+    assert "1 launch" in str(compiled_model.explain())
+
+
+def test_a_module_that_writes_its_buffers() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            self.seen.add_(x)
+            return {"total": self.seen.sum(), "x": [x * 2]}
+
+    model = Counter()
+    step = autofusion.compile(model, (torch.ones(3),))
+    assert float(step(torch.ones(3))["total"]) == 3
+    assert float(step(torch.ones(3))["total"]) == 6
+    assert torch.equal(model.seen, torch.full((3,), 2.0))
+    assert torch.equal(step(torch.ones(3))["x"][0], torch.full((3,), 2.0))
+
+
+def test_open_sizes_of_a_module() -> None:
+    class Scores(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x @ x.t()).softmax(-1)
+
+    step = autofusion.compile(Scores(), (torch.randn(5, 4),), dynamic={"x": {0: torch.export.Dim("n", min=2)}})
+    for n in (2, 5, 31):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(step(x), (x @ x.t()).softmax(-1))
+
+
+def test_wrong_arguments_of_a_module_are_told() -> None:
+    step = autofusion.compile(mlp().eval(), (torch.randn(6, 12),))
+    with pytest.raises(ArgumentError, match="expected"):
+        step(torch.randn(6, 13))
+    with pytest.raises(ArgumentError, match="structure"):
+        step(torch.randn(6, 12), torch.randn(1))
+
+
+def test_fuse_takes_a_graph_of_aten() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = torch.randn(4, 5)
+    graph = make_fx(lambda x: (x.sin() + 1, x.sum()), tracing_mode="fake")(x)
+    program = fuse(graph)
+    for found, wanted in zip(program(x), (x.sin() + 1, x.sum()), strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert len(program.explain().launches) == 1
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="option 'frees': expected one of freeze, numerics, target"):
+        Backend(frees=True)
+
+
+def test_the_name_works_after_an_install() -> None:
+    from importlib.metadata import entry_points
+
+    found = [each for each in entry_points(group="torch_dynamo_backends") if each.name == "autofusion"]
+    if not found:
+        pytest.skip("the package is not installed")
+    assert found[0].load() is autofusion.torch.backend
+    function = torch.compile(lambda x: x + 1, backend="autofusion")
+    autofusion.torch.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(function(torch.zeros(3)), torch.ones(3))
+    assert len(autofusion.torch.explain().programs) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_threads_are_pytorchs() -> None:
+    before = torch.get_num_threads()
+    backend, x = Backend(), torch.randn(64, 64)
+    step = compiled(lambda x: x.exp().sum(1), backend)
+    module = autofusion.compile(torch.nn.Softmax(-1), (x,))
+    try:
+        for count in (1, 2, 1):
+            torch.set_num_threads(count)
+            torch.testing.assert_close(step(x), x.exp().sum(1))
+            torch.testing.assert_close(module(x), x.softmax(-1))
+            assert module.program.launches[0].compiled.executable.workers == count
+            assert count in [each.launches[0].compiled.executable.workers for each in backend.programs]
+        assert module.program.launches[0].compiled.executable.counts.calls == 3
+    finally:
+        torch.set_num_threads(before)
