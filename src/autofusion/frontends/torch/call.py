@@ -162,6 +162,26 @@ def static(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
     return tuple(int(d) for d in shape)  # type: ignore[arg-type]
 
 
+def each_axis(listed: Any, rank: int) -> tuple[int, ...]:
+    """A number for each axis, where one may stand for all."""
+    found = (listed,) if isinstance(listed, int) else tuple(listed)
+    return found * rank if len(found) == 1 else found
+
+
+def lowest(dtype: DType) -> float | int | bool:
+    """What no element is below."""
+    if dtype is DType.BOOL:
+        return False
+    return float("-inf") if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+
+
+def highest(dtype: DType) -> float | int | bool:
+    """What no element is above."""
+    if dtype is DType.BOOL:
+        return True
+    return float("inf") if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+
+
 def _type_of_number(value: Any) -> DType:
     if isinstance(value, bool):
         return DType.BOOL

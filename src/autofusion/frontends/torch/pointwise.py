@@ -172,6 +172,25 @@ def clamp(n: Call) -> Value:
     return result if result is not n.x else n.F.copy(result)
 
 
+def hardtanh(n: Call) -> Value:
+    """A clamp to two numbers."""
+    dtype = n.x.dtype
+    low, high = (n.scalar(n[name], dtype) for name in ("min_val", "max_val"))
+    return n.F.minimum(n.F.maximum(n.x, low), high)
+
+
+def angle(n: Call) -> Value:
+    """Of real numbers: π below zero, else 0; NaN stays."""
+    x = n.cast(n.x, n.result.dtype)
+    turned = n.F.where(n.F.lt(x, n.scalar(0, x.dtype)), n.scalar(math.pi, x.dtype), n.scalar(0, x.dtype))
+    return n.F.where(n.F.isnan(x), x, turned)
+
+
+def replace(n: Call) -> Value:
+    """copy: the source in the operand's shape and type."""
+    return n.F.copy(n.expand(n.cast(n["src"], n.result.dtype), n.result.shape))
+
+
 def convert(n: Call) -> Value:
     """_to_copy, convert_element_type: a fresh tensor of another element type."""
     wanted = n.result.dtype

@@ -68,7 +68,7 @@ class Launch:
         if executable.workers != (count := workers()):
             executable.use_workers(count)
         direct = executable.direct
-        made = direct(*tensors) if direct is not None else None
+        made = direct(*tensors) if direct is not None and tensors else None  # without arguments it makes arrays
         if made is None:
             made = run(self.compiled, tensors)
         elif not isinstance(made, tuple):

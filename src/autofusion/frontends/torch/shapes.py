@@ -102,7 +102,8 @@ def unbind(n: Call) -> list[Value]:
 
 def unfold(n: Call) -> Value:
     if not n.x.shape:
-        raise Unmapped("unfold of a tensor without axes")
+        flat = n.reshape(n.x, (1,))
+        return n.cut(flat, 0, 0, n["size"])
     return n.F.unfold(n.x, axis=n.axis("dimension"), size=n["size"], step=n["step"])
 
 
@@ -230,11 +231,10 @@ def embedding(n: Call) -> Value:
 
 
 def index_select(n: Call) -> Value:
-    if not n.x.shape:
-        raise Unmapped("index_select of a tensor without axes")
     indices = n["index"]
-    made = n.F.gather(n.x, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis())
-    return made
+    data = n.x if n.x.shape else n.reshape(n.x, (1,))
+    made = n.F.gather(data, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis())
+    return n.reshape(made, n.result.shape)
 
 
 def gather(n: Call) -> Value:
@@ -266,7 +266,7 @@ def index(n: Call) -> Value:
     indices = [n.cast(given[axis], DType.INT64) for axis in at]
     if len(at) == 1:
         return n.F.gather(n.x, indices[0], axis=at[0])
-    shape = _broadcast(indices)
+    shape = broadcast(indices)
     adjacent = at == list(range(at[0], at[-1] + 1))
     data = n.transpose(n.x, [*at, *whole])
     columns = [n.reshape(n.expand(each, shape), (*shape, 1)) for each in indices]
@@ -278,7 +278,7 @@ def index(n: Call) -> Value:
     return n.transpose(made, axes)
 
 
-def _broadcast(values: Sequence[Value]) -> tuple[Dim, ...]:
+def broadcast(values: Sequence[Value]) -> tuple[Dim, ...]:
     rank = max(len(v.shape) for v in values)
     shape: list[Dim] = [1] * rank
     for value in values:
