@@ -152,7 +152,7 @@ def _as_good(a: Any, b: Any, exact: Callable[[], Sequence[Any]], number: int, re
 
 # -- one entry ---------------------------------------------------------------------------------------------------------
 def run_entry(name: str, samples: int | None, dtypes: Sequence[str]) -> Result:
-    """Samples of an entry: the first `samples`, or all; `dtypes` empty: the first type that the entry has."""
+    """Samples of an entry: `samples` of them from the first on, or all; `dtypes` empty: the first type that the entry has."""
     import torch
 
     op = entries()[name]
@@ -161,7 +161,7 @@ def run_entry(name: str, samples: int | None, dtypes: Sequence[str]) -> Result:
     for dtype in _types_of(op, dtypes):
         torch.manual_seed(0)
         gradients = dtype.is_floating_point and op.supports_autograd
-        for sample in itertools.islice(_samples(op, dtype, gradients), samples):
+        for sample in _spread(list(_samples(op, dtype, gradients)), samples):
             result.samples += 1
             _run_sample(op, sample, gradients, result)
     result.seconds = time.perf_counter() - start
@@ -176,6 +176,13 @@ def _types_of(op: Any, dtypes: Sequence[str]) -> list[Any]:
     if dtypes:
         return chosen
     return (chosen or sorted(has, key=str))[:1]
+
+
+def _spread(listed: list[Any], count: int | None) -> list[Any]:
+    """`count` of them, from the first on at even steps."""
+    if count is None or len(listed) <= count:
+        return listed
+    return [listed[number * len(listed) // count] for number in range(count)]
 
 
 def _samples(op: Any, dtype: Any, gradients: bool) -> Iterator[Any]:

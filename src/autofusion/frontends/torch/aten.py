@@ -11,6 +11,7 @@ from autofusion.frontends.torch import pooling as pools
 from autofusion.frontends.torch import reductions as r
 from autofusion.frontends.torch import scatters
 from autofusion.frontends.torch import shapes as s
+from autofusion.frontends.torch import special
 from autofusion.frontends.torch.call import Maker
 
 # Rows of floats; integers become the default float type.
@@ -38,8 +39,29 @@ def _rows() -> dict[str, Maker]:
     return made
 
 
+_SPECIAL: dict[str, special.Function] = {
+    "i0": special.bessel_i(0, scaled=False),
+    "special_i0e": special.bessel_i(0, scaled=True),
+    "special_i1": special.bessel_i(1, scaled=False),
+    "special_i1e": special.bessel_i(1, scaled=True),
+    "special_modified_bessel_i0": special.bessel_i(0, scaled=False),
+    "special_modified_bessel_i1": special.bessel_i(1, scaled=False),
+    "special_modified_bessel_k0": special.bessel_k(0, scaled=False),
+    "special_modified_bessel_k1": special.bessel_k(1, scaled=False),
+    "special_scaled_modified_bessel_k0": special.bessel_k(0, scaled=True),
+    "special_scaled_modified_bessel_k1": special.bessel_k(1, scaled=True),
+    "special_bessel_j0": special.bessel_j(0),
+    "special_bessel_j1": special.bessel_j(1),
+    "special_bessel_y0": special.bessel_y(0),
+    "special_bessel_y1": special.bessel_y(1),
+    "special_spherical_bessel_j0": special.spherical_j,
+    "special_erfcx": special.erfcx,
+    "special_ndtri": special.quantile,
+}
+
 ATEN: dict[str, Maker] = {
     **_rows(),
+    **{f"{name}.default": special.unary(function) for name, function in _SPECIAL.items()},
     # arithmetic
     "add.Tensor": p.scaled("add", on_bool="logical_or"),
     "add.Scalar": p.scaled("add", on_bool="logical_or"),
@@ -73,7 +95,7 @@ ATEN: dict[str, Maker] = {
     "lerp.Scalar": p.lerp,
     "lerp.Tensor": p.lerp,
     "logit.default": p.logit,
-    "polygamma.default": p.polygamma,
+    "polygamma.default": special.polygamma,
     "angle.default": p.angle,
     "nan_to_num.default": p.nan_to_num,
     # logic
@@ -181,6 +203,10 @@ ATEN: dict[str, Maker] = {
     "masked_scatter.default": scatters.masked_scatter,
     "searchsorted.Tensor": scatters.searchsorted,
     "searchsorted.Scalar": scatters.searchsorted,
+    "bucketize.Tensor": scatters.bucketize,
+    "bucketize.Scalar": scatters.bucketize,
+    "diagonal_scatter.default": s.put_diagonal,
+    "as_strided_copy.default": lambda n: n.F.copy(s.as_strided(n)),
     "slice_scatter.default": s.put_slice,
     "select_scatter.default": s.put_select,
     # reductions

@@ -32,7 +32,7 @@ MORE = (
     "_native_batch_norm_legit.no_stats _batch_norm_with_update_functional.default native_batch_norm.default "
     "_batch_norm_with_update.default _batch_norm_no_update.default batch_norm_backward.default "
     "view_copy.default permute_copy.default unbind_copy.int narrow_copy.default "
-    "diagonal_scatter.default bucketize.Tensor bucketize.Scalar dist.default ldexp.Tensor "
+    "dist.default ldexp.Tensor "
     "tril_indices.default triu_indices.default grid_sampler_2d.default"
 )
 

@@ -73,10 +73,10 @@ def pair_distances(n: Call) -> Value:
     """_pdist_forward: the p-norm of the difference of each row and each later one."""
     (rows,) = static(n.x.shape[:1], "pdist's rows")
     if rows < 2:
-        raise Unmapped("pdist of fewer than two rows")
-    columns = [n.F.iota(shape=(rows - 1 - i,), axis=0, dtype=DType.INT64) for i in range(rows - 1)]
+        return n.full(0, n.result.shape, n.result.dtype)
     if rows > 64:
         raise Unmapped("pdist of more than 64 rows")
+    columns = [n.F.iota(shape=(rows - 1 - i,), axis=0, dtype=DType.INT64) for i in range(rows - 1)]
     second = n.F.concat(*(n.F.add(c, n.scalar(i + 1, DType.INT64)) for i, c in enumerate(columns)), axis=0)
     first = n.F.concat(*(n.full(i, c.shape, DType.INT64) for i, c in enumerate(columns)), axis=0)
     return _norm(n, n.F.sub(n.F.gather(n.x, first, axis=0), n.F.gather(n.x, second, axis=0)), float(n["p"]))

@@ -376,12 +376,6 @@ def logit(n: Call) -> Value:
     return n.pointwise("logit", n.x, floats=True, eps=None if eps is None else float(eps))
 
 
-def polygamma(n: Call) -> Value:
-    if n["n"] != 0:
-        raise Unmapped("polygamma beyond the first is not compiled")
-    return n.pointwise("digamma", n["self"], floats=True)
-
-
 def full(n: Call) -> Value:
     """full, full_like, zeros, ones …: one value."""
     dtype, shape = n.result

@@ -149,8 +149,8 @@ def _windows(n: Call, x: Value, axis: int, count: int, filler: float | int | boo
 def adaptive_average_pool(n: Call) -> Value:
     """_adaptive_avg_pool2d, _adaptive_avg_pool3d: along each axis in turn the sums, then the quotients."""
     x, counts = n["self"], static(n["output_size"], "a pool's size")
-    if 0 in n.result.shape or 0 in x.shape:
-        raise Unmapped("an empty pool")
+    if 0 in n.result.shape:
+        return n.full(0, n.result.shape, x.dtype)
     made, rank = n.cast(x, x.dtype.compute), len(counts)
     for axis, count in enumerate(counts, len(x.shape) - rank):
         (extent,) = static(x.shape[axis : axis + 1], "a pool's extent")
@@ -166,8 +166,8 @@ def adaptive_average_pool(n: Call) -> Value:
 def adaptive_max_pool(n: Call) -> list[Value | None]:
     """adaptive_max_pool2d, adaptive_max_pool3d: values, and positions in the flattened plane."""
     x, counts = n["self"], static(n["output_size"], "a pool's size")
-    if 0 in n.result.shape or 0 in x.shape:
-        raise Unmapped("an empty pool")
+    if 0 in n.result.shape:
+        return [n.full(0, n.result.shape, dtype) for dtype in (x.dtype, DType.INT64)]
     rank, lead = len(counts), len(x.shape) - len(counts)
     apart, dtype = x, x.dtype
     for number, count in enumerate(counts):

@@ -120,13 +120,11 @@ def _placed(n: Call, x: Value, at: Value, source: Value, reduce: str | None, inc
 
 
 def index_reduce(n: Call) -> Value:
-    x, source = n["self"], n["source"]
-    if not x.shape:
-        raise Unmapped(f"{n.op} of a tensor without axes")
+    x, source = (n.reshape(each, each.shape or (1,)) for each in (n["self"], n["source"]))
     axis, rank = axis_of(n["dim"], len(x.shape)), len(x.shape)
     order = [*(a for a in range(rank) if a != axis), axis]
     made = _rows(n, n.transpose(x, order), n["index"], n.transpose(source, order), n["reduce"], bool(n["include_self"]))
-    return n.transpose(made, [order.index(a) for a in range(rank)])
+    return n.reshape(n.transpose(made, [order.index(a) for a in range(rank)]), n.result.shape)
 
 
 def _rows(n: Call, x: Value, index: Value, source: Value, reduce: str | None, include: bool = True) -> Value:
@@ -209,17 +207,20 @@ def masked_scatter(n: Call) -> Value:
 
 def searchsorted(n: Call) -> Value:
     """How many boundaries are below each value (`right`: or equal)."""
-    boundaries, values = n["sorted_sequence"], n["self"]
     if n["sorter"] is not None:
         raise Unmapped("searchsorted by a sorter")
-    if not isinstance(values, Value):
-        values = n.scalar(values, boundaries.dtype)
-    side = n["side"]
-    right = bool(n["right"]) if side is None else side == "right"
-    _bounded(n, product(values.shape), boundaries.shape[-1])
+    right = bool(n["right"]) if n["side"] is None else n["side"] == "right"
+    return _counted(n, n["sorted_sequence"], n["self"], right)
+
+
+def bucketize(n: Call) -> Value:
+    return _counted(n, n["boundaries"], n["self"], bool(n["right"]))
+
+
+def _counted(n: Call, boundaries: Value, values: Any, right: bool) -> Value:
     (a, b), _ = n.meet(boundaries, values)
+    _bounded(n, product(b.shape), a.shape[-1])
     a = n.reshape(a, (*a.shape[:-1], 1, a.shape[-1])) if len(a.shape) > 1 else a
-    b = n.F.unsqueeze(b, axes=(len(b.shape),))
-    below = n.F.logical_not(n.row("gt" if right else "ge")(a, b))  # NaN is above nothing
+    below = n.F.logical_not(n.row("gt" if right else "ge")(a, n.F.unsqueeze(b, axes=(len(b.shape),))))  # NaN is above
     counted = n.F.sum(n.cast(below, DType.INT64), axes=(-1,), keepdims=False)
     return n.cast(n.reshape(counted, n.result.shape), n.result.dtype)

@@ -126,6 +126,26 @@ def diagonal(n: Call) -> Value:
     return n.F.diagonal(n.transpose(n.x, [*rest, a, b]), offset=n["offset"])
 
 
+def put_diagonal(n: Call) -> Value:
+    """diagonal_scatter: the operand with a diagonal replaced."""
+    x, source, offset = n["self"], n["src"], n["offset"]
+    rank = len(x.shape)
+    a, b = axis_of(n["dim1"], rank), axis_of(n["dim2"], rank)
+    order = [*(axis for axis in range(rank) if axis not in (a, b)), a, b]
+    turned = n.transpose(x, order)
+    rows, columns = turned.shape[-2:]
+    if source.shape[-1] == 0 or 0 in x.shape:
+        return n.F.copy(x)
+    row = n.F.iota(shape=(rows, 1), axis=0, dtype=DType.INT64)
+    column = n.F.iota(shape=(1, columns), axis=1, dtype=DType.INT64)
+    hit = n.F.eq(n.F.sub(column, row), n.scalar(offset, DType.INT64))
+    along = n.F.iota(shape=(rows if offset >= 0 else columns,), axis=0, dtype=DType.INT64)
+    safe = n.F.minimum(along, n.scalar(dims.add(source.shape[-1], -1), DType.INT64))
+    found = n.F.gather(n.cast(source, x.dtype), safe, axis=rank - 2)
+    made = n.F.where(hit, n.F.unsqueeze(found, axes=(rank - 1 if offset >= 0 else rank - 2,)), turned)
+    return n.transpose(made, [order.index(axis) for axis in range(rank)])
+
+
 def squeeze(n: Call) -> Value:
     return n.F.reshape(n.x, shape=n.result.shape)
 
@@ -174,9 +194,22 @@ def mirrored(mode: str) -> Any:
 
     def make(n: Call) -> Value:
         before, after = pads(n["padding"], len(n.x.shape))
+        if mode == "edge" and any(isinstance(each, int) and each < 0 for each in (*before, *after)):
+            return _nearest(n, static(before, "a pad"), static(after, "a pad"))
         return n.F.pad(n.x, before=before, after=after, mode=mode)
 
     return make
+
+
+def _nearest(n: Call, before: Sequence[int], after: Sequence[int]) -> Value:
+    """Along each axis the nearest element, where some padding is negative."""
+    made = n.x
+    for axis, (extent, b, a) in enumerate(zip(static(n.x.shape, "a padded extent"), before, after, strict=True)):
+        if a or b:
+            along = n.F.iota(shape=(extent + b + a,), axis=0, dtype=DType.INT64)
+            at = n.F.maximum(n.F.sub(along, n.scalar(b, DType.INT64)), n.scalar(0, DType.INT64))
+            made = n.F.gather(made, n.F.minimum(at, n.scalar(extent - 1, DType.INT64)), axis=axis)
+    return made
 
 
 def flip(n: Call) -> Value:
@@ -238,15 +271,18 @@ def index_select(n: Call) -> Value:
 
 
 def gather(n: Call) -> Value:
-    if not n.x.shape or len(n["index"].shape) != len(n.x.shape):
-        raise Unmapped("gather of a tensor without axes")
-    return n.F.gather_elements(_cut_to(n, n["index"], n.axis()), n["index"], axis=n.axis())
+    x, indices = n.x, n["index"]
+    x, indices = n.reshape(x, x.shape or (1,)), n.reshape(indices, indices.shape or (1,))
+    axis = axis_of(n["dim"], len(x.shape))
+    if indices.shape == (0,) and len(x.shape) > 1:
+        return n.full(0, n.result.shape, x.dtype)
+    made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis)
+    return n.reshape(made, n.result.shape)
 
 
-def _cut_to(n: Call, index: Value, axis: int) -> Value:
+def _cut_to(n: Call, made: Value, index: Value, axis: int) -> Value:
     """The part of the operand that an index may reach: PyTorch's index may be smaller along the other axes."""
-    made = n.x
-    for other, (have, want) in enumerate(zip(n.x.shape, index.shape, strict=True)):
+    for other, (have, want) in enumerate(zip(made.shape, index.shape, strict=True)):
         if other != axis and have != want:
             made = n.cut(made, other, 0, want)
     return made
