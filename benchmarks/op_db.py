@@ -116,25 +116,37 @@ def differences(
             continue
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"result {number} is {a.dtype}{list(a.shape)}, eager has {b.dtype}{list(b.shape)}"
-        if a.layout != torch.strided or not defined:
+        if a.layout is not torch.strided or not defined:
             continue
-        relative, absolute = tolerance(op, b.dtype)
-        try:
-            torch.testing.assert_close(a, b, rtol=relative, atol=absolute, equal_nan=True)
-        except AssertionError as error:
-            text = str(error).splitlines()
-            said = " ".join(line for line in text if line and "Tensor-likes" not in line and "Expected" not in line)
-            if not _as_good(a, b, exact, number, relative, absolute):
-                return f"result {number} {b.dtype}{list(b.shape)}: {said}"
+        text = wrong_tensor(a, b, lambda number=number: exact()[number], *tolerance(op, b.dtype))  # type: ignore[misc]
+        if text:
+            return f"result {number} {b.dtype}{list(b.shape)}: {text}"
     return ""
 
 
-def _as_good(a: Any, b: Any, exact: Callable[[], Sequence[Any]], number: int, relative: float, absolute: float) -> bool:
+def wrong_tensor(
+    ours: Any, eager: Any, exact: Callable[[], Any], relative: float | None = None, absolute: float | None = None
+) -> str:
+    """What is wrong with a tensor; tolerances are by default those of `torch.testing`."""
+    import torch
+
+    if relative is None or absolute is None:
+        relative, absolute = torch.testing._comparison.default_tolerances(eager.dtype)
+    try:
+        torch.testing.assert_close(ours, eager, rtol=relative, atol=absolute, equal_nan=True)
+    except AssertionError as error:
+        text = str(error).splitlines()
+        said = " ".join(line for line in text if line and "Tensor-likes" not in line and "Expected" not in line)
+        return "" if _as_good(ours, eager, exact, relative, absolute) else said or "differs"
+    return ""
+
+
+def _as_good(a: Any, b: Any, exact: Callable[[], Any], relative: float, absolute: float) -> bool:
     """Whether our result is as near to float64's as eager mode's, or nearly."""
     import torch
 
     try:
-        reference = exact()[number]
+        reference = exact()
     except Exception:
         return False
     if not isinstance(reference, torch.Tensor) or reference.shape != a.shape:
