@@ -21,7 +21,7 @@ _FLOATS = (
 )
 # Rows where two operands meet.
 _BINARY = (
-    "maximum minimum fmax fmin atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp heaviside "
+    "maximum minimum fmax fmin atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp "
     "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
     "ge.Tensor ge.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
     "bitwise_xor.Scalar remainder.Tensor remainder.Scalar floor_divide.default"
@@ -50,10 +50,6 @@ _SPECIAL: dict[str, special.Function] = {
     "special_modified_bessel_k1": special.bessel_k(1, scaled=False),
     "special_scaled_modified_bessel_k0": special.bessel_k(0, scaled=True),
     "special_scaled_modified_bessel_k1": special.bessel_k(1, scaled=True),
-    "special_bessel_j0": special.bessel_j(0),
-    "special_bessel_j1": special.bessel_j(1),
-    "special_bessel_y0": special.bessel_y(0),
-    "special_bessel_y1": special.bessel_y(1),
     "special_spherical_bessel_j0": special.spherical_j,
     "special_erfcx": special.erfcx,
     "special_ndtri": special.quantile,
@@ -62,6 +58,10 @@ _SPECIAL: dict[str, special.Function] = {
 ATEN: dict[str, Maker] = {
     **_rows(),
     **{f"{name}.default": special.unary(function) for name, function in _SPECIAL.items()},
+    "special_bessel_j0.default": special.unary(special.bessel_j(0), doubles=False),
+    "special_bessel_j1.default": special.unary(special.bessel_j(1), doubles=False),
+    "special_bessel_y0.default": special.unary(special.bessel_y(0), doubles=False),
+    "special_bessel_y1.default": special.unary(special.bessel_y(1), doubles=False),
     # arithmetic
     "add.Tensor": p.scaled("add", on_bool="logical_or"),
     "add.Scalar": p.scaled("add", on_bool="logical_or"),
@@ -97,6 +97,7 @@ ATEN: dict[str, Maker] = {
     "logit.default": p.logit,
     "polygamma.default": special.polygamma,
     "angle.default": p.angle,
+    "heaviside.default": p.heaviside,
     "nan_to_num.default": p.nan_to_num,
     # logic
     "logical_and.default": p.logical("logical_and"),
@@ -133,6 +134,7 @@ ATEN: dict[str, Maker] = {
     "copy.default": p.replace,
     # what memory holds does not matter
     "empty.memory_format": p.constant(0),
+    "empty_like.default": p.constant(0),
     "empty_permuted.default": p.constant(0),
     "empty_strided.default": p.constant(0),
     "new_empty_strided.default": p.constant(0),

@@ -54,7 +54,12 @@ class Call:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def cast(self, value: Value, dtype: DType) -> Value:
-        return value if value.dtype is dtype else self.F.cast(value, dtype=dtype)
+        """Floats become narrow integers by way of int64, so that they wrap as PyTorch's do."""
+        if value.dtype is dtype:
+            return value
+        if value.dtype.is_float and dtype.is_integer and dtype.itemsize < 4:
+            value = self.F.cast(value, dtype=DType.INT64)
+        return self.F.cast(value, dtype=dtype)
 
     def scalar(self, value: Any, dtype: DType) -> Value:
         """A rank-0 value. Raises Unmapped for a number that the type does not have."""

@@ -179,6 +179,14 @@ def hardtanh(n: Call) -> Value:
     return n.F.minimum(n.F.maximum(n.x, low), high)
 
 
+def heaviside(n: Call) -> Value:
+    """0 below zero, 1 above, the second operand at zero; NaN's is 0 in PyTorch."""
+    (a, b), dtype = n.meet(n["self"], n["values"])
+    zero = n.scalar(0, a.dtype)
+    above = n.F.cast(n.F.gt(a, zero), dtype=a.dtype) if a.dtype is not DType.BOOL else a
+    return n.cast(n.F.where(n.F.eq(a, zero), b, above), dtype)
+
+
 def angle(n: Call) -> Value:
     """Of real numbers: π below zero, else 0; NaN stays."""
     x = n.cast(n.x, n.result.dtype)
@@ -194,7 +202,7 @@ def replace(n: Call) -> Value:
 def convert(n: Call) -> Value:
     """_to_copy, convert_element_type: a fresh tensor of another element type."""
     wanted = n.result.dtype
-    return n.F.copy(n.x) if n.x.dtype is wanted else n.F.cast(n.x, dtype=wanted)
+    return n.F.copy(n.x) if n.x.dtype is wanted else n.cast(n.x, wanted)
 
 
 def copy(n: Call) -> Value:

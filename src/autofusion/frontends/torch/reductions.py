@@ -159,12 +159,12 @@ def running(row: str) -> Maker:
 def log_running_sum(n: Call) -> Value:
     """logcumsumexp: of each position over those up to it."""
     x = n.cast(n.x, n.x.dtype.compute)
-    if not x.shape:
+    if not x.shape or 0 in x.shape:
         return n.F.copy(n.x)
     axis, rank = n.axis(), len(x.shape)
     extent = x.shape[axis]
-    if not isinstance(extent, int) or extent > 256 or 0 in x.shape:
-        raise Unmapped("logcumsumexp of a long or empty axis")
+    if not isinstance(extent, int) or extent > 256:
+        raise Unmapped("logcumsumexp of a long axis")
     order = [*(a for a in range(rank) if a != axis), axis]
     turned = n.transpose(x, order)
     rows = n.reshape(turned, (*turned.shape[:-1], 1, extent))

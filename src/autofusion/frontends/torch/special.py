@@ -60,10 +60,13 @@ class _Wide:
 Function = Callable[[_Wide], _Wide]
 
 
-def unary(function: Function) -> Maker:
-    """A function of one operand; integers become the default float type."""
+def unary(function: Function, doubles: bool = True) -> Maker:
+    """A function of one operand; integers become the default float type. `doubles`: also for float64, where PyTorch's
+    own values are right to its tolerance."""
 
     def make(n: Call) -> Value:
+        if n.x.dtype is DType.FLOAT64 and not doubles:
+            raise Unmapped(f"{n.op} of float64: PyTorch's values are right to seven digits, others would differ")
         return n.cast(function(_Wide(n, n.cast(n.x, DType.FLOAT64))).value, n.result.dtype)
 
     return make
@@ -112,7 +115,7 @@ def bessel_i(order: int, scaled: bool) -> Function:
         else:
             large = large * far.row("exp")
         made = size.where("le", 8.0, small, large)
-        made = size.where("eq", math.inf, 0.0 if scaled else math.inf, made)
+        made = size.where("eq", math.inf, 0.0 if scaled else math.nan, made)  # NaN is what PyTorch gives
         return x.where("lt", 0.0, -made, made) if order else made
 
     return function
