@@ -21,9 +21,7 @@ def coefficients(function: Callable[[Any], Any], terms: int = 64) -> list[float]
     values = [function(node) for node in nodes]
     made = []
     for j in range(terms):
-        total = mp.fsum(
-            v * mp.cos(mp.pi * j * (k + mp.mpf(1) / 2) / terms) for k, v in enumerate(values)
-        )
+        total = mp.fsum(v * mp.cos(mp.pi * j * (k + mp.mpf(1) / 2) / terms) for k, v in enumerate(values))
         made.append(total * (1 if j == 0 else 2) / terms)
     largest = max(abs(c) for c in made)
     while abs(made[-1]) < SMALL * largest:

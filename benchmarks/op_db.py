@@ -164,7 +164,7 @@ def _as_good(a: Any, b: Any, exact: Callable[[], Any], relative: float, absolute
 
 # -- one entry ---------------------------------------------------------------------------------------------------------
 def run_entry(name: str, samples: int | None, dtypes: Sequence[str]) -> Result:
-    """Samples of an entry: `samples` of them from the first on, or all; `dtypes` empty: the first type that the entry has."""
+    """Samples of an entry: `samples` of them from the first on, or all; no `dtypes`: the first type that it has."""
     import torch
 
     op = entries()[name]
@@ -218,7 +218,9 @@ def _copied(sample: Any, dtype: Any = None, gradients: bool = False) -> Any:
         if dtype is not None and made.is_floating_point():
             made = made.to(dtype)
         elif made.layout is torch.strided:
-            made = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype).copy_(made) if _dense(made) else made
+            made = (
+                torch.empty_strided(made.shape, made.stride(), dtype=made.dtype).copy_(made) if _dense(made) else made
+            )
         return made.requires_grad_(gradients and item.requires_grad)
 
     return _pytree.tree_map(each, (sample.input, sample.args, sample.kwargs))
@@ -325,8 +327,8 @@ def report(results: Sequence[Result]) -> str:
     for direction in ("forward", "backward"):
         counted = collections.Counter(getattr(each, direction) or "no gradients" for each in results)
         told = ", ".join(f"{state} {counted[state]}" for state in (*STATES, "no gradients") if counted[state])
-        lines += ["" if direction == "forward" else None, f"{direction}: {told}"]
-    return "\n".join(line for line in lines if line is not None)
+        lines += [*([""] if direction == "forward" else []), f"{direction}: {told}"]
+    return "\n".join(lines)
 
 
 def _lost(name: str, state: str, reason: str) -> Result:
@@ -344,7 +346,9 @@ def run(names: Sequence[str], samples: int | None, dtypes: Sequence[str], worker
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("op_db", __doc__)
     parser.add_argument("--samples", default="1", help="how many of an entry and element type, or all")
-    parser.add_argument("--dtypes", default="", help=f"by default the first that an entry has; all: {', '.join(DTYPES)}")
+    parser.add_argument(
+        "--dtypes", default="", help=f"by default the first that an entry has; all: {', '.join(DTYPES)}"
+    )
     parser.add_argument("--entries", default="", help="only these, by full name or by name without the variant")
     parser.add_argument("--match", default="", help="only entries whose name contains this")
     parser.add_argument("--workers", type=int, default=2)

@@ -63,7 +63,9 @@ class Pool(Generic[R]):
                     worker.give(left.popleft())
                 died = not worker.process.is_alive() and not worker.connection.poll()
                 if worker.case is not None and (died or time.monotonic() - worker.since > self.seconds):
-                    reason = f"exit code {worker.process.exitcode}" if died else f"unfinished after {self.seconds:.0f} s"
+                    reason = (
+                        f"exit code {worker.process.exitcode}" if died else f"unfinished after {self.seconds:.0f} s"
+                    )
                     found[worker.case] = self.lost(worker.case, "crashed" if died else "hung", reason)
                     worker.stop()
                     pool[number] = _Worker(self.run)

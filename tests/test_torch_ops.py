@@ -15,11 +15,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="the frontend is PyTorch's; extra `torch`")
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs it")
 
-from benchmarks.op_db import wrong_tensor  # noqa: E402
-
 from autofusion.frontends.torch.aten import ATEN  # noqa: E402
 from autofusion.frontends.torch.backend import KEPT, MORE, decompositions  # noqa: E402
 from autofusion.frontends.torch.program import Program, Settings  # noqa: E402
+from benchmarks.op_db import wrong_tensor  # noqa: E402
 
 Cases = list[tuple[Any, ...]]
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -34,13 +33,20 @@ def tensor(dtype: Any, shift: int = 0) -> Any:
     turned = [*values[shift:], *values[:shift]]
     if shift and not dtype.is_floating_point:
         turned = [each or 6 for each in turned]
-    return torch.tensor(turned, dtype=torch.float64).to(torch.int64 if dtype is torch.uint8 else dtype).to(dtype).reshape(3, 4)
+    return (
+        torch.tensor(turned, dtype=torch.float64)
+        .to(torch.int64 if dtype is torch.uint8 else dtype)
+        .to(dtype)
+        .reshape(3, 4)
+    )
 
 
 def tame(dtype: Any, *shape: int) -> Any:
     """Finite values of small size, all different where the type allows."""
     count = math.prod(shape)
-    values = (torch.arange(count, dtype=torch.float64) * 7 % max(count, 1) - count // 2) / (8 if dtype.is_floating_point else 1)
+    values = (torch.arange(count, dtype=torch.float64) * 7 % max(count, 1) - count // 2) / (
+        8 if dtype.is_floating_point else 1
+    )
     return (values.abs() if dtype is torch.uint8 else values).to(dtype).reshape(shape)
 
 
@@ -110,42 +116,162 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     **dict.fromkeys(
         [
             f"{name}.default"
-            for name in (
-                "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-                "atanh sigmoid erf erfc erfinv lgamma digamma reciprocal sinc neg abs sign floor ceil trunc round "
-                "logical_not bitwise_not isnan isinf isfinite signbit relu gelu silu mish leaky_relu elu softplus clone "
-                "lift_fresh_copy alias detach zeros_like ones_like t nan_to_num angle logit hardtanh i0 "
-                "special_i0e special_i1 special_i1e special_modified_bessel_i0 special_modified_bessel_i1 "
-                "special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0 "
-                "special_scaled_modified_bessel_k1 special_bessel_j0 special_bessel_j1 special_bessel_y0 "
-                "special_bessel_y1 special_spherical_bessel_j0 special_erfcx special_ndtri"
-            ).split()
+            for name in [
+                "exp",
+                "exp2",
+                "expm1",
+                "log",
+                "log2",
+                "log10",
+                "log1p",
+                "sqrt",
+                "rsqrt",
+                "sin",
+                "cos",
+                "tan",
+                "asin",
+                "acos",
+                "atan",
+                "sinh",
+                "cosh",
+                "tanh",
+                "asinh",
+                "acosh",
+                "atanh",
+                "sigmoid",
+                "erf",
+                "erfc",
+                "erfinv",
+                "lgamma",
+                "digamma",
+                "reciprocal",
+                "sinc",
+                "neg",
+                "abs",
+                "sign",
+                "floor",
+                "ceil",
+                "trunc",
+                "round",
+                "logical_not",
+                "bitwise_not",
+                "isnan",
+                "isinf",
+                "isfinite",
+                "signbit",
+                "relu",
+                "gelu",
+                "silu",
+                "mish",
+                "leaky_relu",
+                "elu",
+                "softplus",
+                "clone",
+                "lift_fresh_copy",
+                "alias",
+                "detach",
+                "zeros_like",
+                "ones_like",
+                "t",
+                "nan_to_num",
+                "angle",
+                "logit",
+                "hardtanh",
+                "i0",
+                "special_i0e",
+                "special_i1",
+                "special_i1e",
+                "special_modified_bessel_i0",
+                "special_modified_bessel_i1",
+                "special_modified_bessel_k0",
+                "special_modified_bessel_k1",
+                "special_scaled_modified_bessel_k0",
+                "special_scaled_modified_bessel_k1",
+                "special_bessel_j0",
+                "special_bessel_j1",
+                "special_bessel_y0",
+                "special_bessel_y1",
+                "special_spherical_bessel_j0",
+                "special_erfcx",
+                "special_ndtri",
+            ]
         ],
         unary,
     ),
     **dict.fromkeys(
-        (
-            "maximum.default minimum.default fmax.default fmin.default atan2.default hypot.default copysign.Tensor "
-            "xlogy.Tensor logaddexp.default heaviside.default eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor "
-            "ge.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor remainder.Tensor floor_divide.default "
-            "div.Tensor add.Tensor sub.Tensor rsub.Tensor mul.Tensor fmod.Tensor pow.Tensor_Tensor logical_and.default "
-            "logical_or.default logical_xor.default"
-        ).split(),
+        [
+            "maximum.default",
+            "minimum.default",
+            "fmax.default",
+            "fmin.default",
+            "atan2.default",
+            "hypot.default",
+            "copysign.Tensor",
+            "xlogy.Tensor",
+            "logaddexp.default",
+            "heaviside.default",
+            "eq.Tensor",
+            "ne.Tensor",
+            "lt.Tensor",
+            "le.Tensor",
+            "gt.Tensor",
+            "ge.Tensor",
+            "bitwise_and.Tensor",
+            "bitwise_or.Tensor",
+            "bitwise_xor.Tensor",
+            "remainder.Tensor",
+            "floor_divide.default",
+            "div.Tensor",
+            "add.Tensor",
+            "sub.Tensor",
+            "rsub.Tensor",
+            "mul.Tensor",
+            "fmod.Tensor",
+            "pow.Tensor_Tensor",
+            "logical_and.default",
+            "logical_or.default",
+            "logical_xor.default",
+        ],
         binary,
     ),
     **dict.fromkeys(
-        (
-            "eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar bitwise_and.Scalar bitwise_or.Scalar "
-            "bitwise_xor.Scalar remainder.Scalar div.Scalar add.Scalar sub.Scalar rsub.Scalar mul.Scalar fmod.Scalar "
-            "copysign.Scalar clamp.default clamp_min.default clamp_max.default fill.Scalar full_like.default"
-        ).split(),
+        [
+            "eq.Scalar",
+            "ne.Scalar",
+            "lt.Scalar",
+            "le.Scalar",
+            "gt.Scalar",
+            "ge.Scalar",
+            "bitwise_and.Scalar",
+            "bitwise_or.Scalar",
+            "bitwise_xor.Scalar",
+            "remainder.Scalar",
+            "div.Scalar",
+            "add.Scalar",
+            "sub.Scalar",
+            "rsub.Scalar",
+            "mul.Scalar",
+            "fmod.Scalar",
+            "copysign.Scalar",
+            "clamp.default",
+            "clamp_min.default",
+            "clamp_max.default",
+            "fill.Scalar",
+            "full_like.default",
+        ],
         with_number,
     ),
-    "div.Tensor_mode": of_two(lambda x, y: (x, y, {"rounding_mode": "floor"}), lambda x, y: (x, y, {"rounding_mode": "trunc"})),
-    "div.Scalar_mode": of_edges(lambda x: (x, 3, {"rounding_mode": "floor"}), lambda x: (x, -2, {"rounding_mode": "trunc"})),
+    "div.Tensor_mode": of_two(
+        lambda x, y: (x, y, {"rounding_mode": "floor"}), lambda x, y: (x, y, {"rounding_mode": "trunc"})
+    ),
+    "div.Scalar_mode": of_edges(
+        lambda x: (x, 3, {"rounding_mode": "floor"}), lambda x: (x, -2, {"rounding_mode": "trunc"})
+    ),
     "pow.Tensor_Scalar": of_edges(*(lambda x, e=e: (x, e) for e in (0, 1, 2, 3, 5, 0.5, -0.5, -1, -2, 1.7))),
     "pow.Scalar": of_edges(lambda x: (2.0, x), lambda x: (1, x)),
-    "round.decimals": of_edges(lambda x: (x, {"decimals": 1}), lambda x: (x, {"decimals": 0}), lambda x: (x, {"decimals": -1})),
+    "round.decimals": of_edges(
+        lambda x: (x, {"decimals": 1}), lambda x: (x, {"decimals": 0}), lambda x: (x, {"decimals": -1})
+    ),
     "clamp.Tensor": of_two(lambda x, y: (x, y, None), lambda x, y: (x, None, y), lambda x, y: (x, y[0], y[1])),
     "clamp_min.Tensor": binary,
     "clamp_max.Tensor": binary,
@@ -153,7 +279,7 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "addcdiv.default": of_two(lambda x, y: (x, y, x), lambda x, y: (x, y, y[0], {"value": 2})),
     "lerp.Scalar": of_two(lambda x, y: (x, y, 0.25), lambda x, y: (x, y, 0.75)),
     "lerp.Tensor": of_two(lambda x, y: (x, y, x)),
-    "polygamma.default": lambda dtype: [(k, torch.tensor([0.3, 2.0, 11.5, -0.7, -3.25, 0.0]).to(dtype)) for k in (0, 1, 2, 3)],
+    "polygamma.default": lambda dtype: [(k, torch.tensor([0.3, 2.0, 11.5, -0.7, 0.0]).to(dtype)) for k in (0, 1, 2, 3)],
     "bitwise_left_shift.Tensor": of_edges(lambda x: (x, tensor(x.dtype, 5).remainder(7))),
     "bitwise_left_shift.Tensor_Scalar": of_edges(lambda x: (x, 3)),
     "bitwise_right_shift.Tensor": of_edges(lambda x: (x, tensor(x.dtype, 5).remainder(7))),
@@ -164,11 +290,19 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "copy.default": of_edges(lambda x: (x, x[0]), lambda x: (torch.zeros(3, 4), x)),
     "_to_copy.default": of_edges(*(lambda x, d=d: (x.nan_to_num(posinf=9, neginf=-9), {"dtype": d}) for d in EVERY)),
     "prims.convert_element_type.default": where_given(*(lambda x, d=d: (x, d) for d in EVERY)),
-    "full.default": lambda dtype: [([2, 3], 1, {"dtype": dtype}), ([], 0, {"dtype": dtype}), ([0, 2], 1, {"dtype": dtype})],
+    "full.default": lambda dtype: [
+        ([2, 3], 1, {"dtype": dtype}),
+        ([], 0, {"dtype": dtype}),
+        ([0, 2], 1, {"dtype": dtype}),
+    ],
     "zeros.default": lambda dtype: [([2, 3], {"dtype": dtype}), ([], {"dtype": dtype})],
     "ones.default": lambda dtype: [([2, 3], {"dtype": dtype}), ([], {"dtype": dtype})],
     "scalar_tensor.default": lambda dtype: [(1, {"dtype": dtype})],
-    "arange.start_step": lambda dtype: [(0, 5, 1, {"dtype": dtype}), (1, 9, 3, {"dtype": dtype}), (7, -2, -2, {"dtype": dtype})],
+    "arange.start_step": lambda dtype: [
+        (0, 5, 1, {"dtype": dtype}),
+        (1, 9, 3, {"dtype": dtype}),
+        (7, -2, -2, {"dtype": dtype}),
+    ],
     "prims.iota.default": lambda dtype: [
         (5, {"start": 2, "step": 3, "dtype": dtype, "device": torch.device("cpu"), "requires_grad": False})
     ],
@@ -194,9 +328,13 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "as_strided.default": of_edges(lambda x: (x, [2, 3], [3, 2], 1)),
     "as_strided_copy.default": of_edges(lambda x: (x, [2, 3], [3, 2], 1)),
     "diagonal.default": of_edges(lambda x: (x,), lambda x: (x, 1), lambda x: (x, -1, 1, 0)),
-    "diagonal_scatter.default": of_edges(lambda x: (x, x[0, :3]), lambda x: (x, x[0, :2], -1), lambda x: (x, x[0, :3], 1)),
+    "diagonal_scatter.default": of_edges(
+        lambda x: (x, x[0, :3]), lambda x: (x, x[0, :2], -1), lambda x: (x, x[0, :3], 1)
+    ),
     # joins and positions
-    "cat.default": of_edges(lambda x: ([x, x], 0), lambda x: ([x, x[:, :1], x.new_empty(0)], -1), lambda x: ([x[:0], x], 0)),
+    "cat.default": of_edges(
+        lambda x: ([x, x], 0), lambda x: ([x, x[:, :1], x.new_empty(0)], -1), lambda x: ([x[:0], x], 0)
+    ),
     "stack.default": of_edges(lambda x: ([x, x], 0), lambda x: ([x, x], -1)),
     "constant_pad_nd.default": of_edges(lambda x: (x, [1, 2], 1), lambda x: (x, [-1, 1, 0, 2], 0)),
     "flip.default": of_edges(lambda x: (x, [0]), lambda x: (x, [0, -1])),
@@ -208,10 +346,14 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "index_select.default": of_edges(lambda x: (x, 1, index(3, 0, 0)), lambda x: (x[1, 1], 0, index([0]))),
     "gather.default": of_edges(lambda x: (x, 1, index([[0, 3], [1, 1]])), lambda x: (x[1, 1], 0, index([0])[0])),
     "index.Tensor": of_edges(
-        lambda x: (x, [index(2, 0), index(1, -1)]), lambda x: (x, [None, index([[3], [0]])]), lambda x: (x, [index(1, 2)])
+        lambda x: (x, [index(2, 0), index(1, -1)]),
+        lambda x: (x, [None, index([[3], [0]])]),
+        lambda x: (x, [index(1, 2)]),
     ),
     "_unsafe_index.Tensor": of_edges(lambda x: (x, [index(2, 0), index(1, -1)])),
-    "scatter.src": where_given(lambda x: (x, 1, index([[0, 3], [1, 1]]), x + x), lambda x: (x, 0, index([[2, 0, 1, 1]]), x.t().t())),
+    "scatter.src": where_given(
+        lambda x: (x, 1, index([[0, 3], [1, 1]]), x + x), lambda x: (x, 0, index([[2, 0, 1, 1]]), x.t().t())
+    ),
     "scatter.value": where_given(lambda x: (x, 1, index([[0, 3], [1, 1]]), 1)),
     "scatter.reduce": where_given(
         *(lambda x, r=r: (x, 1, index([[0, 3], [1, 1]]), x + x, {"reduce": r}) for r in ("add", "multiply"))
@@ -219,7 +361,9 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "scatter.value_reduce": where_given(
         *(lambda x, r=r: (x, 1, index([[0, 3], [1, 1]]), 2, {"reduce": r}) for r in ("add", "multiply"))
     ),
-    "scatter_add.default": where_given(lambda x: (x, 1, index([[0, 3, 0], [1, 1, 1]]), x), lambda x: (x[1, 1], 0, index([0])[0], x[2, 2])),
+    "scatter_add.default": where_given(
+        lambda x: (x, 1, index([[0, 3, 0], [1, 1, 1]]), x), lambda x: (x[1, 1], 0, index([0])[0], x[2, 2])
+    ),
     "scatter_reduce.two": where_given(
         *(
             lambda x, r=r, i=i: (x, 1, index([[0, 3, 0], [1, 1, 1], [2, 2, 2]]), x, r, {"include_self": i})
@@ -228,7 +372,11 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         )
     ),
     "index_reduce.default": where_given(
-        *(lambda x, r=r, i=i: (x, 0, index(2, 0, 2), x, r, {"include_self": i}) for r in ("prod", "mean", "amax", "amin") for i in (True, False))
+        *(
+            lambda x, r=r, i=i: (x, 0, index(2, 0, 2), x, r, {"include_self": i})
+            for r in ("prod", "mean", "amax", "amin")
+            for i in (True, False)
+        )
     ),
     "index_put.default": where_given(
         lambda x: (x, [index(2, 0, 2), index(1, -1, 1)], x[0, :3], True),
@@ -240,42 +388,69 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "put.default": where_given(lambda x: (x, index(3, 7, 3), x[0, :3], True), lambda x: (x, index(3, -1), x[0, :2])),
     "masked_scatter.default": of_two(lambda x, y: (x, x > 0, y), lambda x, y: (x, x[0] > 0, y)),
     "searchsorted.Tensor": where_given(
-        lambda x: (x.flatten().sort().values, x), lambda x: (x.sort().values, x[:, :2], {"right": True}), lambda x: (x[0].sort().values, x[1, 1], {"out_int32": True})
+        lambda x: (x.flatten().sort().values, x),
+        lambda x: (x.sort().values, x[:, :2], {"right": True}),
+        lambda x: (x[0].sort().values, x[1, 1], {"out_int32": True}),
     ),
     "searchsorted.Scalar": where_given(lambda x: (x.flatten().sort().values, 1)),
-    "bucketize.Tensor": where_given(lambda x: (x, x.flatten().sort().values), lambda x: (x, x[0].sort().values, {"right": True})),
+    "bucketize.Tensor": where_given(
+        lambda x: (x, x.flatten().sort().values), lambda x: (x, x[0].sort().values, {"right": True})
+    ),
     "bucketize.Scalar": where_given(lambda x: (1, x.flatten().sort().values)),
     "slice_scatter.default": of_edges(lambda x: (x, x[:2], 0, 1, 3), lambda x: (x, x[:, :2], 1, 0, 4, 2)),
     "select_scatter.default": of_edges(lambda x: (x, x[0], 0, -1)),
     # reductions
-    **dict.fromkeys("sum.default prod.default mean.default max.default min.default any.default all.default".split(), whole),
-    **dict.fromkeys("sum.dim_IntList mean.dim amax.default amin.default any.dims all.dims logsumexp.default".split(), lists),
-    **dict.fromkeys("prod.dim_int max.dim min.dim argmax.default argmin.default any.dim all.dim".split(), folds()),
-    **dict.fromkeys("cumsum.default cumprod.default cummax.default cummin.default logcumsumexp.default".split(), folds()),
-    **dict.fromkeys("_softmax.default _log_softmax.default".split(), folds(False)),
-    "var.correction": where_given(lambda x: (x, [0]), lambda x: (x, [1], {"correction": 0}), lambda x: (x, None, {"keepdim": True})),
+    **dict.fromkeys(
+        ["sum.default", "prod.default", "mean.default", "max.default", "min.default", "any.default", "all.default"],
+        whole,
+    ),
+    **dict.fromkeys(
+        ["sum.dim_IntList", "mean.dim", "amax.default", "amin.default", "any.dims", "all.dims", "logsumexp.default"],
+        lists,
+    ),
+    **dict.fromkeys(
+        ["prod.dim_int", "max.dim", "min.dim", "argmax.default", "argmin.default", "any.dim", "all.dim"], folds()
+    ),
+    **dict.fromkeys(
+        ["cumsum.default", "cumprod.default", "cummax.default", "cummin.default", "logcumsumexp.default"], folds()
+    ),
+    **dict.fromkeys(["_softmax.default", "_log_softmax.default"], folds(False)),
+    "var.correction": where_given(
+        lambda x: (x, [0]), lambda x: (x, [1], {"correction": 0}), lambda x: (x, None, {"keepdim": True})
+    ),
     "std.correction": where_given(lambda x: (x, [0]), lambda x: (x, [1], {"correction": 0})),
     "var.dim": where_given(lambda x: (x, [0], False), lambda x: (x, [1])),
     "var_mean.correction": where_given(lambda x: (x, [0]), lambda x: (x, [1], {"keepdim": True})),
     "_softmax_backward_data.default": where_given(lambda x: (x, x.float().softmax(1).to(x.dtype), 1, x.dtype)),
     "_log_softmax_backward_data.default": where_given(lambda x: (x, x.float().log_softmax(1).to(x.dtype), 1, x.dtype)),
-    "native_layer_norm.default": where_given(lambda x: (x, [4], x[0], x[1], 1e-5), lambda x: (x, [3, 4], None, None, 1e-3)),
+    "native_layer_norm.default": where_given(
+        lambda x: (x, [4], x[0], x[1], 1e-5), lambda x: (x, [3, 4], None, None, 1e-3)
+    ),
     "native_group_norm.default": where_given(
         lambda x: (x.reshape(2, 4, 6), x[0, 0, :4], x[1, 0, :4], 2, 4, 6, 2, 1e-5), shape=(2, 4, 6)
     ),
     "_native_batch_norm_legit_no_training.default": where_given(
-        lambda x: (x, x[0], x[1], x[2], x[0].abs() + 1, 0.1, 1e-5), lambda x: (x, None, None, x[2], x[0].abs() + 1, 0.1, 1e-5)
+        lambda x: (x, x[0], x[1], x[2], x[0].abs() + 1, 0.1, 1e-5),
+        lambda x: (x, None, None, x[2], x[0].abs() + 1, 0.1, 1e-5),
     ),
     # products
     "mm.default": where_given(lambda x: (x, x.t()), lambda x: (x.t(), x), lambda x: (x[:0], x.t())),
     "bmm.default": where_given(lambda x: (x, x.transpose(1, 2)), shape=(2, 3, 4)),
     "mv.default": where_given(lambda x: (x, x[0])),
     "dot.default": where_given(lambda x: (x[0], x[1])),
-    "addmm.default": where_given(lambda x: (x[:, :3], x, x.t()), lambda x: (x[0, :3], x, x.t(), {"alpha": 2, "beta": 3})),
-    "baddbmm.default": where_given(lambda x: (x[:, :, :3], x, x.transpose(1, 2), {"alpha": 2, "beta": 0}), shape=(2, 3, 4)),
+    "addmm.default": where_given(
+        lambda x: (x[:, :3], x, x.t()), lambda x: (x[0, :3], x, x.t(), {"alpha": 2, "beta": 3})
+    ),
+    "baddbmm.default": where_given(
+        lambda x: (x[:, :, :3], x, x.transpose(1, 2), {"alpha": 2, "beta": 0}), shape=(2, 3, 4)
+    ),
     "addmv.default": where_given(lambda x: (x[:, 0], x, x[0]), lambda x: (x[:, 0], x, x[0], {"alpha": 2, "beta": 3})),
-    "addbmm.default": where_given(lambda x: (x[0, :, :3], x, x.transpose(1, 2), {"alpha": 2, "beta": 3}), shape=(2, 3, 4)),
-    "_cdist_forward.default": where_given(*(lambda x, p=p: (x, x[:2] + 1, p, None) for p in (0.0, 1.0, 2.0, 3.0, math.inf))),
+    "addbmm.default": where_given(
+        lambda x: (x[0, :, :3], x, x.transpose(1, 2), {"alpha": 2, "beta": 3}), shape=(2, 3, 4)
+    ),
+    "_cdist_forward.default": where_given(
+        *(lambda x, p=p: (x, x[:2] + 1, p, None) for p in (0.0, 1.0, 2.0, 3.0, math.inf))
+    ),
     "_pdist_forward.default": where_given(lambda x: (x, 2.0), lambda x: (x[:1], 1.0)),
     "convolution.default": where_given(
         lambda x: (x, x[:, :, :3, :2], None, [1, 1], [0, 1], [1, 1], False, [0, 0], 1),
@@ -299,7 +474,11 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "_adaptive_avg_pool3d.default": image(3, [3, 4, 2]),
     "adaptive_max_pool2d.default": lambda dtype: [*image(2, [3, 4])(dtype), *image(2, [7, 2])(dtype)],
     "adaptive_max_pool3d.default": image(3, [3, 4, 2]),
-    **{f"{kind}_pad{rank}d.default": image(rank, [1, 2] * rank) for kind in ("reflection", "replication") for rank in (1, 2, 3)},
+    **{
+        f"{kind}_pad{rank}d.default": image(rank, [1, 2] * rank)
+        for kind in ("reflection", "replication")
+        for rank in (1, 2, 3)
+    },
     "_scaled_dot_product_flash_attention_for_cpu.default": where_given(
         lambda x: (x, x + 1, x * 2, 0.0, True), lambda x: (x, x + 1, x * 2), shape=(1, 2, 3, 4)
     ),
@@ -318,7 +497,9 @@ FEW = (torch.float32, torch.int64, torch.bool)  # the quick tier's
 def overload_of(name: str) -> Any:
     space, _, rest = name.rpartition("prims.")
     packet, _, overload = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, "prims" if space or name.startswith("prims.") else "aten"), packet), overload)
+    return getattr(
+        getattr(getattr(torch.ops, "prims" if space or name.startswith("prims.") else "aten"), packet), overload
+    )
 
 
 def test_every_row_is_an_overload_of_pytorch_and_has_cases() -> None:
@@ -386,6 +567,7 @@ def compared(name: str, listed: Cases) -> bool | None:
         graph = make_fx(function, decomposition_table={}, tracing_mode="fake")(*tensors)
     except RuntimeError:
         return None  # PyTorch's own shape rule refuses the type
+    graph.graph.eliminate_dead_code()
     program = Program(graph, Settings())
     ours = iter(program(*tensors))
     for case, theirs in zip(kept, eager, strict=True):

@@ -9,9 +9,8 @@ from autofusion.frontends.torch import contractions as c
 from autofusion.frontends.torch import pointwise as p
 from autofusion.frontends.torch import pooling as pools
 from autofusion.frontends.torch import reductions as r
-from autofusion.frontends.torch import scatters
+from autofusion.frontends.torch import scatters, special
 from autofusion.frontends.torch import shapes as s
-from autofusion.frontends.torch import special
 from autofusion.frontends.torch.call import Maker
 
 # Rows of floats; integers become the default float type.
@@ -131,7 +130,6 @@ ATEN: dict[str, Maker] = {
     "clone.default": p.copy,
     "copy.default": p.copy_into,
     "lift_fresh_copy.default": p.copy,
-    "copy.default": p.replace,
     # what memory holds does not matter
     "empty.memory_format": p.constant(0),
     "empty_like.default": p.constant(0),

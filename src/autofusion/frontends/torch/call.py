@@ -57,7 +57,7 @@ class Call:
         """Floats become narrow integers by way of int64, so that they wrap as PyTorch's do."""
         if value.dtype is dtype:
             return value
-        if value.dtype.is_float and dtype.is_integer and dtype.itemsize < 4:
+        if value.dtype.is_float and dtype.is_integer and dtype.numpy.itemsize < 4:
             value = self.F.cast(value, dtype=DType.INT64)
         return self.F.cast(value, dtype=dtype)
 

@@ -194,11 +194,6 @@ def angle(n: Call) -> Value:
     return n.F.where(n.F.isnan(x), x, turned)
 
 
-def replace(n: Call) -> Value:
-    """copy: the source in the operand's shape and type."""
-    return n.F.copy(n.expand(n.cast(n["src"], n.result.dtype), n.result.shape))
-
-
 def convert(n: Call) -> Value:
     """_to_copy, convert_element_type: a fresh tensor of another element type."""
     wanted = n.result.dtype

@@ -122,7 +122,7 @@ def average_pool(n: Call) -> Value:
     return n.cast(n.reshape(made, n.result.shape), x.dtype)
 
 
-# -- adaptive pools: window i of an axis is [i · extent // count, ceil((i + 1) · extent / count)) -----------------------
+# -- adaptive pools: window i of an axis is [i · extent // count, ceil((i + 1) · extent / count)) ----------------------
 def _windows(n: Call, x: Value, axis: int, count: int, filler: float | int | bool) -> Value:
     """The windows of an axis on two, filled up to the longest."""
     (extent,) = static(x.shape[axis : axis + 1], "a pool's extent")

@@ -42,6 +42,7 @@ def _combined(n: Call, x: Value, hit: Value, source: Value, reduce: str, include
 
     if dtype is DType.BOOL:
         raise Unmapped(f"{n.op} of booleans")
+    neutral: float | int | bool
     if reduce in ("sum", "add", "mean"):
         folded, combine, neutral = fold("sum", 0), "add", 0
     elif reduce in ("prod", "multiply"):
