@@ -15,6 +15,8 @@ COMMANDS = {
     "partition": ("partition:main", "how the partition's time grows"),
     "compile_time": ("compile_time:main", "what compiling costs"),
     "onnx_suite": ("onnx_suite:main", "the ONNX backend suite"),
+    "op_db": ("op_db:main", "PyTorch's operator database"),
+    "fit_series": ("fit_series:main", "the coefficients of special functions"),
     "fit_polynomials": ("fit_polynomials:main", "the coefficients of the vector math"),
 }
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from autofusion.frontends.torch import contractions as c
 from autofusion.frontends.torch import pointwise as p
+from autofusion.frontends.torch import pooling as pools
 from autofusion.frontends.torch import reductions as r
+from autofusion.frontends.torch import scatters, special
 from autofusion.frontends.torch import shapes as s
 from autofusion.frontends.torch.call import Maker
 
@@ -18,7 +20,7 @@ _FLOATS = (
 )
 # Rows where two operands meet.
 _BINARY = (
-    "maximum minimum fmax fmin atan2:f hypot copysign:f xlogy:f logaddexp heaviside "
+    "maximum minimum fmax fmin atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp "
     "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
     "ge.Tensor ge.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
     "bitwise_xor.Scalar remainder.Tensor remainder.Scalar floor_divide.default"
@@ -36,8 +38,29 @@ def _rows() -> dict[str, Maker]:
     return made
 
 
+_SPECIAL: dict[str, special.Function] = {
+    "i0": special.bessel_i(0, scaled=False),
+    "special_i0e": special.bessel_i(0, scaled=True),
+    "special_i1": special.bessel_i(1, scaled=False),
+    "special_i1e": special.bessel_i(1, scaled=True),
+    "special_modified_bessel_i0": special.bessel_i(0, scaled=False),
+    "special_modified_bessel_i1": special.bessel_i(1, scaled=False),
+    "special_modified_bessel_k0": special.bessel_k(0, scaled=False),
+    "special_modified_bessel_k1": special.bessel_k(1, scaled=False),
+    "special_scaled_modified_bessel_k0": special.bessel_k(0, scaled=True),
+    "special_scaled_modified_bessel_k1": special.bessel_k(1, scaled=True),
+    "special_spherical_bessel_j0": special.spherical_j,
+    "special_erfcx": special.erfcx,
+    "special_ndtri": special.quantile,
+}
+
 ATEN: dict[str, Maker] = {
     **_rows(),
+    **{f"{name}.default": special.unary(function) for name, function in _SPECIAL.items()},
+    "special_bessel_j0.default": special.unary(special.bessel_j(0), doubles=False),
+    "special_bessel_j1.default": special.unary(special.bessel_j(1), doubles=False),
+    "special_bessel_y0.default": special.unary(special.bessel_y(0), doubles=False),
+    "special_bessel_y1.default": special.unary(special.bessel_y(1), doubles=False),
     # arithmetic
     "add.Tensor": p.scaled("add", on_bool="logical_or"),
     "add.Scalar": p.scaled("add", on_bool="logical_or"),
@@ -71,7 +94,9 @@ ATEN: dict[str, Maker] = {
     "lerp.Scalar": p.lerp,
     "lerp.Tensor": p.lerp,
     "logit.default": p.logit,
-    "polygamma.default": p.polygamma,
+    "polygamma.default": special.polygamma,
+    "angle.default": p.angle,
+    "heaviside.default": p.heaviside,
     "nan_to_num.default": p.nan_to_num,
     # logic
     "logical_and.default": p.logical("logical_and"),
@@ -92,6 +117,7 @@ ATEN: dict[str, Maker] = {
     "masked_fill.Tensor": p.masked_fill,
     # activations
     "relu.default": p.relu,
+    "hardtanh.default": p.hardtanh,
     "gelu.default": p.gelu,
     "silu.default": p.unary("silu"),
     "mish.default": p.unary("mish"),
@@ -104,6 +130,12 @@ ATEN: dict[str, Maker] = {
     "clone.default": p.copy,
     "copy.default": p.copy_into,
     "lift_fresh_copy.default": p.copy,
+    # what memory holds does not matter
+    "empty.memory_format": p.constant(0),
+    "empty_like.default": p.constant(0),
+    "empty_permuted.default": p.constant(0),
+    "empty_strided.default": p.constant(0),
+    "new_empty_strided.default": p.constant(0),
     "full.default": p.full,
     "full_like.default": p.full,
     "fill.Scalar": lambda n: n.full(n["value"], n.x.shape, n.x.dtype),
@@ -157,6 +189,24 @@ ATEN: dict[str, Maker] = {
     "index_select.default": s.index_select,
     "gather.default": s.gather,
     "index.Tensor": s.index,
+    "scatter.src": scatters.scatter(),
+    "scatter.value": scatters.scatter(),
+    "scatter.reduce": scatters.scatter(),
+    "scatter.value_reduce": scatters.scatter(),
+    "scatter_add.default": scatters.scatter("sum"),
+    "scatter_reduce.two": scatters.scatter(),
+    "index_reduce.default": scatters.index_reduce,
+    "index_put.default": scatters.index_put,
+    "_unsafe_index_put.default": scatters.index_put,
+    "_unsafe_index.Tensor": s.index,
+    "put.default": scatters.put,
+    "masked_scatter.default": scatters.masked_scatter,
+    "searchsorted.Tensor": scatters.searchsorted,
+    "searchsorted.Scalar": scatters.searchsorted,
+    "bucketize.Tensor": scatters.bucketize,
+    "bucketize.Scalar": scatters.bucketize,
+    "diagonal_scatter.default": s.put_diagonal,
+    "as_strided_copy.default": lambda n: n.F.copy(s.as_strided(n)),
     "slice_scatter.default": s.put_slice,
     "select_scatter.default": s.put_select,
     # reductions
@@ -186,6 +236,9 @@ ATEN: dict[str, Maker] = {
     "var_mean.correction": r.variance_and_mean,
     "cumsum.default": r.scan("cumsum"),
     "cumprod.default": r.scan("cumprod"),
+    "cummax.default": r.running("cummax"),
+    "cummin.default": r.running("cummin"),
+    "logcumsumexp.default": r.log_running_sum,
     "_softmax.default": r.softmax("softmax"),
     "_log_softmax.default": r.softmax("log_softmax"),
     "_softmax_backward_data.default": r.softmax_backward,
@@ -202,10 +255,17 @@ ATEN: dict[str, Maker] = {
     "addmm.default": c.addmm,
     "baddbmm.default": c.addmm,
     "addmv.default": c.addmv,
+    "addbmm.default": c.addbmm,
+    "_cdist_forward.default": c.distances,
+    "_pdist_forward.default": c.pair_distances,
     "convolution.default": c.convolution,
-    "max_pool2d_with_indices.default": c.max_pool,
-    "max_pool3d_with_indices.default": c.max_pool,
-    "avg_pool2d.default": c.average_pool,
-    "avg_pool3d.default": c.average_pool,
+    "max_pool2d_with_indices.default": pools.max_pool,
+    "max_pool3d_with_indices.default": pools.max_pool,
+    "avg_pool2d.default": pools.average_pool,
+    "avg_pool3d.default": pools.average_pool,
+    "_adaptive_avg_pool2d.default": pools.adaptive_average_pool,
+    "_adaptive_avg_pool3d.default": pools.adaptive_average_pool,
+    "adaptive_max_pool2d.default": pools.adaptive_max_pool,
+    "adaptive_max_pool3d.default": pools.adaptive_max_pool,
     "_scaled_dot_product_flash_attention_for_cpu.default": c.attention,
 }

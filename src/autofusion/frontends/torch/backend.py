@@ -26,13 +26,24 @@ KEPT = (
     "_scaled_dot_product_flash_attention_for_cpu.default"
 )
 
+# Left whole by PyTorch, and of rows of ours once decomposed.
+MORE = (
+    "linalg_vector_norm.default _native_batch_norm_legit_functional.default _native_batch_norm_legit.default "
+    "_native_batch_norm_legit.no_stats _batch_norm_with_update_functional.default native_batch_norm.default "
+    "_batch_norm_with_update.default _batch_norm_no_update.default batch_norm_backward.default "
+    "view_copy.default permute_copy.default unbind_copy.int narrow_copy.default "
+    "dist.default ldexp.Tensor "
+    "tril_indices.default triu_indices.default grid_sampler_2d.default"
+)
+
 
 @functools.cache
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's, without those of operators that are rows of ours."""
-    found: dict[Any, Any] = dict(adapter.module("torch._decomp").core_aten_decompositions())
-    kept = {f"aten.{name}" for name in KEPT.split()}
-    return {overload: function for overload, function in found.items() if str(overload) not in kept}
+    """PyTorch's to its core operators, without those of operators that are rows of ours, and more."""
+    package = adapter.module("torch._decomp")
+    kept, more = ({f"aten.{name}" for name in names.split()} for names in (KEPT, MORE))
+    found = {each: made for each, made in package.core_aten_decompositions().items() if str(each) not in kept}
+    return found | {each: made for each, made in package.decomposition_table.items() if str(each) in more}
 
 
 class Backend:

@@ -54,7 +54,12 @@ class Call:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def cast(self, value: Value, dtype: DType) -> Value:
-        return value if value.dtype is dtype else self.F.cast(value, dtype=dtype)
+        """Floats become narrow integers by way of int64, so that they wrap as PyTorch's do."""
+        if value.dtype is dtype:
+            return value
+        if value.dtype.is_float and dtype.is_integer and dtype.numpy.itemsize < 4:
+            value = self.F.cast(value, dtype=DType.INT64)
+        return self.F.cast(value, dtype=dtype)
 
     def scalar(self, value: Any, dtype: DType) -> Value:
         """A rank-0 value. Raises Unmapped for a number that the type does not have."""
@@ -160,6 +165,26 @@ def static(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
     if any(isinstance(d, Expr) for d in shape):
         raise Unmapped(f"{what} is open: {list(shape)}")
     return tuple(int(d) for d in shape)  # type: ignore[arg-type]
+
+
+def each_axis(listed: Any, rank: int) -> tuple[int, ...]:
+    """A number for each axis, where one may stand for all."""
+    found = (listed,) if isinstance(listed, int) else tuple(listed)
+    return found * rank if len(found) == 1 else found
+
+
+def lowest(dtype: DType) -> float | int | bool:
+    """What no element is below."""
+    if dtype is DType.BOOL:
+        return False
+    return float("-inf") if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+
+
+def highest(dtype: DType) -> float | int | bool:
+    """What no element is above."""
+    if dtype is DType.BOOL:
+        return True
+    return float("inf") if dtype.is_float else int(np.iinfo(dtype.numpy).max)
 
 
 def _type_of_number(value: Any) -> DType:

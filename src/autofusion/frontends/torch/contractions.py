@@ -6,7 +6,7 @@ from typing import Any
 
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
-from autofusion.frontends.torch.call import Call
+from autofusion.frontends.torch.call import Call, each_axis, static
 from autofusion.graph.ir import Value
 
 
@@ -47,6 +47,60 @@ def addmm(n: Call) -> Value:
     return n.cast(made, dtype)
 
 
+def addbmm(n: Call) -> Value:
+    """beta · self + alpha · the sum of the products."""
+    a, b = n["batch1"], n["batch2"]
+    dtype = n.result.dtype
+    inner = dtype.compute if dtype.is_float else dtype
+    made = n.F.sum(n.cast(_product(n, a, b), inner), axes=(0,), keepdims=False)
+    if n["alpha"] != 1:
+        made = n.F.mul(made, n.scalar(n["alpha"], inner))
+    if n["beta"] != 0:
+        shift = n.cast(n["self"], inner)
+        made = n.F.add(made, shift if n["beta"] == 1 else n.F.mul(shift, n.scalar(n["beta"], inner)))
+    return n.cast(n.expand(made, n.result.shape), dtype)
+
+
+def distances(n: Call) -> Value:
+    """_cdist_forward: the p-norm of the difference of each two rows."""
+    a, b = n["x1"], n["x2"]
+    left = n.reshape(a, (*a.shape[:-1], 1, a.shape[-1]))
+    right = n.reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    return _norm(n, n.F.sub(left, right), float(n["p"]))
+
+
+def pair_distances(n: Call) -> Value:
+    """_pdist_forward: the p-norm of the difference of each row and each later one."""
+    (rows,) = static(n.x.shape[:1], "pdist's rows")
+    if rows < 2:
+        return n.full(0, n.result.shape, n.result.dtype)
+    if rows > 64:
+        raise Unmapped("pdist of more than 64 rows")
+    columns = [n.F.iota(shape=(rows - 1 - i,), axis=0, dtype=DType.INT64) for i in range(rows - 1)]
+    second = n.F.concat(*(n.F.add(c, n.scalar(i + 1, DType.INT64)) for i, c in enumerate(columns)), axis=0)
+    first = n.F.concat(*(n.full(i, c.shape, DType.INT64) for i, c in enumerate(columns)), axis=0)
+    return _norm(n, n.F.sub(n.F.gather(n.x, first, axis=0), n.F.gather(n.x, second, axis=0)), float(n["p"]))
+
+
+def _norm(n: Call, x: Value, p: float) -> Value:
+    """Along the last axis."""
+    size, dtype = n.F.abs(x), x.dtype
+    if x.shape[-1] == 0:
+        return n.full(0.0, x.shape[:-1], dtype)
+    if p == 0:
+        size = n.cast(n.F.ne(size, n.scalar(0, dtype)), dtype)
+    elif p == float("inf"):
+        return n.F.max(size, axes=(-1,), keepdims=False)
+    elif p == 2:
+        size = n.F.mul(size, size)
+    elif p != 1:
+        size = n.F.pow(size, n.scalar(p, dtype))
+    total = n.F.sum(size, axes=(-1,), keepdims=False)
+    if p in (0, 1):
+        return total
+    return n.F.sqrt(total) if p == 2 else n.F.pow(total, n.scalar(1 / p, dtype))
+
+
 def addmv(n: Call) -> Value:
     a, b = n["mat"], n["vec"]
     dtype = n.result.dtype
@@ -65,7 +119,7 @@ def convolution(n: Call) -> Value:
     x, w, bias = n["input"], n["weight"], n["bias"]
     rank = len(x.shape) - 2
     operands = [x, w] + ([bias] if bias is not None else [])
-    stride, padding, dilation = (_each(n[name], rank) for name in ("stride", "padding", "dilation"))
+    stride, padding, dilation = (each_axis(n[name], rank) for name in ("stride", "padding", "dilation"))
     common: dict[str, Any] = {
         "strides": stride,
         "pads": (*padding, *padding),
@@ -73,57 +127,8 @@ def convolution(n: Call) -> Value:
         "groups": n["groups"],
     }
     if n["transposed"]:
-        return n.F.conv_transpose(*operands, **common, output_padding=_each(n["output_padding"], rank))
+        return n.F.conv_transpose(*operands, **common, output_padding=each_axis(n["output_padding"], rank))
     return n.F.conv(*operands, **common)
-
-
-def _each(listed: Any, rank: int) -> tuple[int, ...]:
-    found = tuple(listed)
-    return found * rank if len(found) == 1 else found
-
-
-def max_pool(n: Call) -> list[Value | None]:
-    """max_pool2d_with_indices where nothing reads the positions."""
-    if n.used[1]:
-        raise Unmapped("the positions of a max pool's values are not compiled")
-    x = n["self"]
-    kernel = tuple(n["kernel_size"])
-    rank = len(kernel)
-    lead = x.shape[: len(x.shape) - rank]
-    batched = n.reshape(x, (1, *x.shape)) if len(lead) == 1 else x
-    padding = _each(n["padding"], rank)
-    made = n.F.max_pool(
-        batched,
-        kernel=_each(kernel, rank),
-        strides=_each(n["stride"] or kernel, rank),
-        pads=(*padding, *padding),
-        dilations=_each(n["dilation"], rank),
-        ceil_mode=bool(n["ceil_mode"]),
-    )
-    return [n.reshape(made, made.shape[1:]) if len(lead) == 1 else made, None]
-
-
-def average_pool(n: Call) -> Value:
-    """avg_pool2d, avg_pool3d."""
-    x = n["self"]
-    kernel = tuple(n["kernel_size"])
-    rank = 2 if "2d" in n.op else 3
-    kernel = _each(kernel, rank)
-    lead = x.shape[: len(x.shape) - rank]
-    if n["divisor_override"] is not None:
-        raise Unmapped("a pool with a divisor of its own")
-    wide = n.cast(x, x.dtype.compute)
-    batched = n.reshape(wide, (1, *x.shape)) if len(lead) == 1 else wide
-    padding = _each(n["padding"], rank)
-    made = n.F.average_pool(
-        batched,
-        kernel=kernel,
-        strides=_each(n["stride"] or kernel, rank),
-        pads=(*padding, *padding),
-        ceil_mode=bool(n["ceil_mode"]),
-        count_include_pad=bool(n["count_include_pad"]),
-    )
-    return n.cast(n.reshape(made, made.shape[1:]) if len(lead) == 1 else made, x.dtype)
 
 
 def attention(n: Call) -> list[Value | None]:

@@ -172,10 +172,32 @@ def clamp(n: Call) -> Value:
     return result if result is not n.x else n.F.copy(result)
 
 
+def hardtanh(n: Call) -> Value:
+    """A clamp to two numbers."""
+    dtype = n.x.dtype
+    low, high = (n.scalar(n[name], dtype) for name in ("min_val", "max_val"))
+    return n.F.minimum(n.F.maximum(n.x, low), high)
+
+
+def heaviside(n: Call) -> Value:
+    """0 below zero, 1 above, the second operand at zero; NaN's is 0 in PyTorch."""
+    (a, b), dtype = n.meet(n["self"], n["values"])
+    zero = n.scalar(0, a.dtype)
+    above = n.F.cast(n.F.gt(a, zero), dtype=a.dtype) if a.dtype is not DType.BOOL else a
+    return n.cast(n.F.where(n.F.eq(a, zero), b, above), dtype)
+
+
+def angle(n: Call) -> Value:
+    """Of real numbers: π below zero, else 0; NaN stays."""
+    x = n.cast(n.x, n.result.dtype)
+    turned = n.F.where(n.F.lt(x, n.scalar(0, x.dtype)), n.scalar(math.pi, x.dtype), n.scalar(0, x.dtype))
+    return n.F.where(n.F.isnan(x), x, turned)
+
+
 def convert(n: Call) -> Value:
     """_to_copy, convert_element_type: a fresh tensor of another element type."""
     wanted = n.result.dtype
-    return n.F.copy(n.x) if n.x.dtype is wanted else n.F.cast(n.x, dtype=wanted)
+    return n.F.copy(n.x) if n.x.dtype is wanted else n.cast(n.x, wanted)
 
 
 def copy(n: Call) -> Value:
@@ -355,12 +377,6 @@ def _added(n: Call, row: str) -> Value:
 def logit(n: Call) -> Value:
     eps = n["eps"]
     return n.pointwise("logit", n.x, floats=True, eps=None if eps is None else float(eps))
-
-
-def polygamma(n: Call) -> Value:
-    if n["n"] != 0:
-        raise Unmapped("polygamma beyond the first is not compiled")
-    return n.pointwise("digamma", n["self"], floats=True)
 
 
 def full(n: Call) -> Value:

@@ -68,7 +68,7 @@ class Launch:
         if executable.workers != (count := workers()):
             executable.use_workers(count)
         direct = executable.direct
-        made = direct(*tensors) if direct is not None else None
+        made = direct(*tensors) if direct is not None and tensors else None  # without arguments it makes arrays
         if made is None:
             made = run(self.compiled, tensors)
         elif not isinstance(made, tuple):
@@ -246,7 +246,7 @@ class _Writer:
             owner = self.split.owners[item]
             if item.op == "get_attr":
                 self.out.append(_attribute(item, self.program.module))
-            elif owner is Owner.SIZE and isinstance(item.meta["val"], int | adapter.torch().SymInt):
+            elif owner is Owner.SIZE and _is_known(item.meta["val"]):
                 self.out.append(_size(item))
             else:
                 self._need([item.args, item.kwargs])
@@ -305,6 +305,13 @@ def _dim(size: Any) -> Any:
 def _sizes_of(placeholders: Sequence[Any], named: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     known = dict(named)
     return [(node, known[node] if isinstance(known.get(node), Expr) else None) for node in placeholders]
+
+
+def _is_known(size: Any) -> bool:
+    """Whether a size follows from the arguments' extents: not from what a tensor holds."""
+    if not isinstance(size, int | adapter.torch().SymInt):
+        return False
+    return not adapter.module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols(size)
 
 
 def _attribute(node: Any, module: Any) -> Step:

@@ -138,6 +138,43 @@ def scan(row: str) -> Maker:
     return make
 
 
+def running(row: str) -> Maker:
+    """cummax, cummin: values, and the last position so far that holds one."""
+
+    def make(n: Call) -> list[Value]:
+        if not n.x.shape:
+            return [n.F.copy(n.x), n.full(0, (), DType.INT64)]
+        axis = n.axis()
+        values = n.row(row)(n.x, axis=axis)
+        hit = n.F.eq(n.x, values)
+        if n.x.dtype.is_float:
+            hit = n.F.logical_or(hit, n.F.isnan(n.x))
+        shape = tuple(e if a == axis else 1 for a, e in enumerate(n.x.shape))
+        along = n.F.iota(shape=shape, axis=axis, dtype=DType.INT64)
+        return [values, n.F.cummax(n.F.where(hit, along, n.scalar(0, DType.INT64)), axis=axis)]
+
+    return make
+
+
+def log_running_sum(n: Call) -> Value:
+    """logcumsumexp: of each position over those up to it."""
+    x = n.cast(n.x, n.x.dtype.compute)
+    if not x.shape or 0 in x.shape:
+        return n.F.copy(n.x)
+    axis, rank = n.axis(), len(x.shape)
+    extent = x.shape[axis]
+    if not isinstance(extent, int) or extent > 256:
+        raise Unmapped("logcumsumexp of a long axis")
+    order = [*(a for a in range(rank) if a != axis), axis]
+    turned = n.transpose(x, order)
+    rows = n.reshape(turned, (*turned.shape[:-1], 1, extent))
+    here = n.F.iota(shape=(extent, extent), axis=0, dtype=DType.INT64)
+    there = n.F.iota(shape=(extent, extent), axis=1, dtype=DType.INT64)
+    made = n.F.where(n.F.le(there, here), rows, n.scalar(float("-inf"), x.dtype))
+    made = n.F.logsumexp(made, axes=(rank,), keepdims=False)
+    return n.cast(n.transpose(made, [order.index(a) for a in range(rank)]), n.x.dtype)
+
+
 def softmax(row: str) -> Maker:
     """softmax, log_softmax; half_to_float is a matter of devices."""
 

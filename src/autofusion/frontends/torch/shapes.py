@@ -102,7 +102,8 @@ def unbind(n: Call) -> list[Value]:
 
 def unfold(n: Call) -> Value:
     if not n.x.shape:
-        raise Unmapped("unfold of a tensor without axes")
+        flat = n.reshape(n.x, (1,))
+        return n.cut(flat, 0, 0, n["size"])
     return n.F.unfold(n.x, axis=n.axis("dimension"), size=n["size"], step=n["step"])
 
 
@@ -123,6 +124,26 @@ def diagonal(n: Call) -> Value:
     a, b = axis_of(n["dim1"], rank), axis_of(n["dim2"], rank)
     rest = [axis for axis in range(rank) if axis not in (a, b)]
     return n.F.diagonal(n.transpose(n.x, [*rest, a, b]), offset=n["offset"])
+
+
+def put_diagonal(n: Call) -> Value:
+    """diagonal_scatter: the operand with a diagonal replaced."""
+    x, source, offset = n["self"], n["src"], n["offset"]
+    rank = len(x.shape)
+    a, b = axis_of(n["dim1"], rank), axis_of(n["dim2"], rank)
+    order = [*(axis for axis in range(rank) if axis not in (a, b)), a, b]
+    turned = n.transpose(x, order)
+    rows, columns = turned.shape[-2:]
+    if source.shape[-1] == 0 or 0 in x.shape:
+        return n.F.copy(x)
+    row = n.F.iota(shape=(rows, 1), axis=0, dtype=DType.INT64)
+    column = n.F.iota(shape=(1, columns), axis=1, dtype=DType.INT64)
+    hit = n.F.eq(n.F.sub(column, row), n.scalar(offset, DType.INT64))
+    along = n.F.iota(shape=(rows if offset >= 0 else columns,), axis=0, dtype=DType.INT64)
+    safe = n.F.minimum(along, n.scalar(dims.add(source.shape[-1], -1), DType.INT64))
+    found = n.F.gather(n.cast(source, x.dtype), safe, axis=rank - 2)
+    made = n.F.where(hit, n.F.unsqueeze(found, axes=(rank - 1 if offset >= 0 else rank - 2,)), turned)
+    return n.transpose(made, [order.index(axis) for axis in range(rank)])
 
 
 def squeeze(n: Call) -> Value:
@@ -173,9 +194,22 @@ def mirrored(mode: str) -> Any:
 
     def make(n: Call) -> Value:
         before, after = pads(n["padding"], len(n.x.shape))
+        if mode == "edge" and any(isinstance(each, int) and each < 0 for each in (*before, *after)):
+            return _nearest(n, static(before, "a pad"), static(after, "a pad"))
         return n.F.pad(n.x, before=before, after=after, mode=mode)
 
     return make
+
+
+def _nearest(n: Call, before: Sequence[int], after: Sequence[int]) -> Value:
+    """Along each axis the nearest element, where some padding is negative."""
+    made = n.x
+    for axis, (extent, b, a) in enumerate(zip(static(n.x.shape, "a padded extent"), before, after, strict=True)):
+        if a or b:
+            along = n.F.iota(shape=(extent + b + a,), axis=0, dtype=DType.INT64)
+            at = n.F.maximum(n.F.sub(along, n.scalar(b, DType.INT64)), n.scalar(0, DType.INT64))
+            made = n.F.gather(made, n.F.minimum(at, n.scalar(extent - 1, DType.INT64)), axis=axis)
+    return made
 
 
 def flip(n: Call) -> Value:
@@ -230,23 +264,25 @@ def embedding(n: Call) -> Value:
 
 
 def index_select(n: Call) -> Value:
-    if not n.x.shape:
-        raise Unmapped("index_select of a tensor without axes")
     indices = n["index"]
-    made = n.F.gather(n.x, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis())
-    return made
+    data = n.x if n.x.shape else n.reshape(n.x, (1,))
+    made = n.F.gather(data, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis())
+    return n.reshape(made, n.result.shape)
 
 
 def gather(n: Call) -> Value:
-    if not n.x.shape or len(n["index"].shape) != len(n.x.shape):
-        raise Unmapped("gather of a tensor without axes")
-    return n.F.gather_elements(_cut_to(n, n["index"], n.axis()), n["index"], axis=n.axis())
+    x, indices = n.x, n["index"]
+    x, indices = n.reshape(x, x.shape or (1,)), n.reshape(indices, indices.shape or (1,))
+    axis = axis_of(n["dim"], len(x.shape))
+    if indices.shape == (0,) and len(x.shape) > 1:
+        return n.full(0, n.result.shape, x.dtype)
+    made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis)
+    return n.reshape(made, n.result.shape)
 
 
-def _cut_to(n: Call, index: Value, axis: int) -> Value:
+def _cut_to(n: Call, made: Value, index: Value, axis: int) -> Value:
     """The part of the operand that an index may reach: PyTorch's index may be smaller along the other axes."""
-    made = n.x
-    for other, (have, want) in enumerate(zip(n.x.shape, index.shape, strict=True)):
+    for other, (have, want) in enumerate(zip(made.shape, index.shape, strict=True)):
         if other != axis and have != want:
             made = n.cut(made, other, 0, want)
     return made
@@ -266,7 +302,7 @@ def index(n: Call) -> Value:
     indices = [n.cast(given[axis], DType.INT64) for axis in at]
     if len(at) == 1:
         return n.F.gather(n.x, indices[0], axis=at[0])
-    shape = _broadcast(indices)
+    shape = broadcast(indices)
     adjacent = at == list(range(at[0], at[-1] + 1))
     data = n.transpose(n.x, [*at, *whole])
     columns = [n.reshape(n.expand(each, shape), (*shape, 1)) for each in indices]
@@ -278,7 +314,7 @@ def index(n: Call) -> Value:
     return n.transpose(made, axes)
 
 
-def _broadcast(values: Sequence[Value]) -> tuple[Dim, ...]:
+def broadcast(values: Sequence[Value]) -> tuple[Dim, ...]:
     rank = max(len(v.shape) for v in values)
     shape: list[Dim] = [1] * rank
     for value in values:

@@ -1,0 +1,84 @@
+"""Cases in worker processes: one that crashes or hangs loses only itself."""
+
+from __future__ import annotations
+
+import collections
+import multiprocessing
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+R = TypeVar("R")
+
+
+def _serve(connection: Connection, run: Callable[[str], Any]) -> None:
+    warnings.simplefilter("ignore")
+    while True:
+        name = connection.recv()
+        if name is None:
+            return
+        connection.send(run(name))
+
+
+class _Worker:
+    """A process that runs one case at a time; replaced where it dies or takes too long."""
+
+    def __init__(self, run: Callable[[str], Any]) -> None:
+        self.connection, other = multiprocessing.Pipe()
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=_serve, args=(other, run), daemon=True)
+        self.process.start()
+        other.close()
+        self.case: str | None = None
+        self.since = time.monotonic()
+
+    def give(self, case: str) -> None:
+        self.case, self.since = case, time.monotonic()
+        self.connection.send(case)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+class Pool(Generic[R]):
+    """`run`: one case by its name, in a worker; `lost`: the result of a case whose worker crashed or hung, from its
+    name, which of the two, and why."""
+
+    def __init__(
+        self, run: Callable[[str], R], lost: Callable[[str, str, str], R], workers: int, seconds: float
+    ) -> None:
+        self.run, self.lost, self.workers, self.seconds = run, lost, workers, seconds
+
+    def results(self, names: Sequence[str]) -> dict[str, R]:
+        left = collections.deque(names)
+        found: dict[str, R] = {}
+        pool = [_Worker(self.run) for _ in range(min(self.workers, len(names)))]
+        while len(found) < len(names):
+            for number, worker in enumerate(pool):
+                if worker.case is None and left:
+                    worker.give(left.popleft())
+                died = not worker.process.is_alive() and not worker.connection.poll()
+                if worker.case is not None and (died or time.monotonic() - worker.since > self.seconds):
+                    reason = (
+                        f"exit code {worker.process.exitcode}" if died else f"unfinished after {self.seconds:.0f} s"
+                    )
+                    found[worker.case] = self.lost(worker.case, "crashed" if died else "hung", reason)
+                    worker.stop()
+                    pool[number] = _Worker(self.run)
+            for connection in wait([worker.connection for worker in pool], timeout=0.5):
+                worker = next(each for each in pool if each.connection is connection)
+                try:
+                    made = worker.connection.recv()
+                except EOFError:
+                    continue  # it died: seen above in the next round
+                assert worker.case is not None
+                found[worker.case], worker.case = made, None
+                if len(found) % 100 == 0:
+                    print(f"{len(found)} of {len(names)}", file=sys.stderr, flush=True)
+        for worker in pool:
+            worker.stop()
+        return found
