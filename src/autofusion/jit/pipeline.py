@@ -189,7 +189,7 @@ class _Compiler:
             if self.progress:
                 self.progress("kernels", number, len(device))
             made.append(self._group(group, generate))
-        plan = plan_of(graph, groups, made, self.codes, self.options.superkernel)
+        plan = plan_of(graph, groups, made, self.codes, self.options.superkernel, self.target.family == "cpu")
         compilation = Compilation(
             self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
         )
@@ -325,6 +325,7 @@ def plan_of(
     made: list[GroupCode],
     codes: Mapping[str, Code],
     options: SuperKernelOptions | None = None,
+    lend_results: bool = True,
 ) -> Plan:
     by_group = {g.group.name: g for g in made}
     calls: list[KernelCall | FusionGroup] = []
@@ -351,7 +352,7 @@ def plan_of(
             group, compiled.name, code.lowered.arguments, tuple(written), chunks, scratch, checks, partials, last
         )
         calls.append(call)
-    return packing.build(graph, calls, options)
+    return packing.build(graph, calls, options, lend_results)
 
 
 def _stored_last(lowered: Lowered, result: str, argument: str) -> bool:

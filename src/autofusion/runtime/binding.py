@@ -115,7 +115,9 @@ def bind(
         return None
     values = graph.values
     outputs = tuple(_tensor(values[name], slots[name]) for name in results)
-    within = [(slots[s.name], s.offset) for s in storages.values() if s.place is Place.WORKSPACE]
+    kept = [s for s in storages.values() if s.place is Place.WORKSPACE]
+    lent = [(slots[s.name], slots[s.within], s.offset) for s in kept if s.within is not None]
+    within = [(slots[s.name], s.offset) for s in kept if s.within is None]
     workspace = tuple(_number(each) for pair in within for each in pair)
     positions = {value.name: number for number, value in enumerate(graph.inputs)}
     written = {write.storage: positions[write.argument] for write in plan.writes}
@@ -130,6 +132,7 @@ def bind(
         tuple(written.get(name, -1) for name in results),
         workspace,
         _number(plan.workspace),
+        tuple(_number(each) for place in lent for each in place),
         fail,
         (owner, graph.data),
     )

@@ -42,6 +42,8 @@ typedef struct {
     int64_t *chunks;
     size_t pointer_count, workers, workspace_bytes, workspace_count, input_count, output_count;
     size_t *workspace; /* pairs: slot, offset */
+    size_t *lent;      /* slot, slot of a result, offset in that: what lies there before it is written */
+    size_t lent_count;
     int64_t *places;   /* of each result: the argument that it is written to, or -1 */
     bool *written;     /* of each argument */
     Tensor *inputs, *outputs;
@@ -296,6 +298,8 @@ static bool run(Call *call, PyObject *const *args, uint64_t *pointers, const DLP
         for (size_t i = 0; i < call->workspace_count; i++)
             pointers[call->workspace[2 * i]] = start + call->workspace[2 * i + 1];
     }
+    for (size_t i = 0; i < call->lent_count; i++)
+        pointers[call->lent[3 * i]] = pointers[call->lent[3 * i + 1]] + call->lent[3 * i + 2];
     int64_t status[2] = {0, 0};
     bool timed = call->calls < TIMED_RUNS, quick = !timed && call->quickest < QUICK_NS;
     int64_t start = timed ? af_now_ns() : 0;
@@ -396,6 +400,7 @@ static void call_dealloc(PyObject *self)
     PyMem_Free(call->pointers);
     PyMem_Free(call->chunks);
     PyMem_Free(call->workspace);
+    PyMem_Free(call->lent);
     PyMem_Free(call->places);
     PyMem_Free(call->written);
     free_tensors(call->inputs, call->input_count);
@@ -486,19 +491,19 @@ static Tensor *read_tensors(PyObject *tuple, size_t slots, size_t *count)
 }
 
 PyDoc_STRVAR(create_call_doc,
-             "create_call(plan, pointers, chunks, workers, inputs, outputs, places, workspace, workspace_bytes, fail,\n"
-             "            owner, /)\n--\n\n"
+             "create_call(plan, pointers, chunks, workers, inputs, outputs, places, workspace, workspace_bytes, lent,\n"
+             "            fail, owner, /)\n--\n\n"
              "A callable for arguments of known shapes. It returns the result, or a tuple of several; None where the\n"
              "arguments are not just what `inputs` says, and nothing ran. Its `calls` counts what ran.\n"
              "Raises TypeError, ValueError, or ImportError where NumPy's ABI is not known.");
 
 static PyObject *create_call(PyObject *module, PyObject *args)
 {
-    PyObject *plan, *pointers, *chunks, *inputs, *outputs, *places, *workspace, *fail, *owner;
+    PyObject *plan, *pointers, *chunks, *inputs, *outputs, *places, *workspace, *lent, *fail, *owner;
     Py_ssize_t workers, workspace_bytes;
-    if (!PyArg_ParseTuple(args, "OO!O!nO!O!O!O!nOO", &plan, &PyTuple_Type, &pointers, &PyTuple_Type, &chunks, &workers,
+    if (!PyArg_ParseTuple(args, "OO!O!nO!O!O!O!nO!OO", &plan, &PyTuple_Type, &pointers, &PyTuple_Type, &chunks, &workers,
                           &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &places, &PyTuple_Type,
-                          &workspace, &workspace_bytes, &fail, &owner))
+                          &workspace, &workspace_bytes, &PyTuple_Type, &lent, &fail, &owner))
         return NULL;
     const NumPy *numpy = af_numpy();
     if (numpy == NULL)
@@ -515,11 +520,12 @@ static PyObject *create_call(PyObject *module, PyObject *args)
     call->numpy = numpy;
     call->workers = workers > 0 ? (size_t)workers : 1;
     call->workspace_bytes = (size_t)workspace_bytes;
-    size_t chunk_count = 0, pairs = 0, placed = 0, needed = 0, needed_chunks = 0;
+    size_t chunk_count = 0, pairs = 0, triples = 0, placed = 0, needed = 0, needed_chunks = 0;
     af_plan_needs(plan, &needed, &needed_chunks);
     bool fine = (call->pointers = read_integers(pointers, &call->pointer_count, false)) != NULL &&
                 (call->chunks = read_integers(chunks, &chunk_count, true)) != NULL &&
                 (call->workspace = read_integers(workspace, &pairs, false)) != NULL &&
+                (call->lent = read_integers(lent, &triples, false)) != NULL &&
                 (call->inputs = read_tensors(inputs, call->pointer_count, &call->input_count)) != NULL &&
                 (call->outputs = read_tensors(outputs, call->pointer_count, &call->output_count)) != NULL &&
                 (call->places = read_integers(places, &placed, true)) != NULL &&
@@ -527,6 +533,9 @@ static PyObject *create_call(PyObject *module, PyObject *args)
     call->workspace_count = pairs / 2;
     for (size_t i = 0; fine && i < call->workspace_count; i++)
         fine = call->workspace[2 * i] < call->pointer_count && call->workspace[2 * i + 1] <= call->workspace_bytes;
+    call->lent_count = triples / 3;
+    for (size_t i = 0; fine && i < call->lent_count; i++)
+        fine = call->lent[3 * i] < call->pointer_count && call->lent[3 * i + 1] < call->pointer_count;
     for (size_t i = 0; fine && i < placed; i++) {
         fine = call->places[i] < (int64_t)call->input_count;
         if (fine && call->places[i] >= 0)

@@ -65,7 +65,8 @@ class Executable:
         self._nodes = graph.producers
         self._spare: list[Array] = []
         self._lock = threading.Lock()
-        self._made = [s for s in plan.storages.values() if s.place in (Place.RESULT, Place.WORKSPACE)]
+        made = [s for s in plan.storages.values() if s.place in (Place.RESULT, Place.WORKSPACE)]
+        self._made = sorted(made, key=lambda s: s.within is not None)  # what lies in results comes after them
         self._shapes = None if plan.symbols else [v.shape for v in self.inputs]  # known before any call
         self._bound: dict[Any, Bound] = {}
 
@@ -153,7 +154,7 @@ class Executable:
                 placed.setdefault(name, array)
         for storage in self._made:
             known = placed.get(storage.name)
-            values[storage.name] = known if known is not None else self._storage(storage, sizes, workspace)
+            values[storage.name] = known if known is not None else self._storage(storage, sizes, workspace, values)
         try:
             self._run(values, sizes, workers or self.workers, workspace)
         finally:
@@ -259,13 +260,17 @@ class Executable:
         return -int(workspace.__array_interface__["data"][0]) % PAGE
 
     @staticmethod
-    def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array) -> Array:
+    def _storage(storage: Storage, sizes: Mapping[str, int], workspace: Array, values: Mapping[str, Array]) -> Array:
         shape: Any = tuple([int(evaluate(d, sizes)) for d in storage.shape]) if sizes else storage.shape
         if storage.place is Place.RESULT:
             return binding.empty(shape, storage.dtype)
-        start = Executable._start(workspace) + int(evaluate(storage.offset, sizes))
+        start, memory = int(evaluate(storage.offset, sizes)), workspace
+        if storage.within is None:
+            start += Executable._start(workspace)
+        else:
+            memory = values[storage.within].reshape(-1).view(np.uint8)
         count = math.prod(shape) * storage.dtype.size
-        return workspace[start : start + count].view(storage.dtype.numpy).reshape(shape)
+        return memory[start : start + count].view(storage.dtype.numpy).reshape(shape)
 
 
 def _alone(argument: str, given: Mapping[str, Array], values: Mapping[str, Array]) -> bool:

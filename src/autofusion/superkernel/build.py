@@ -10,7 +10,7 @@ from autofusion.autofuse.partition import FusionGroup
 from autofusion.dims import Dim
 from autofusion.graph.ir import Graph, Node, Output
 from autofusion.kinds import Kind
-from autofusion.placement import Span, first_fit
+from autofusion.placement import Span, first_fit, lend
 from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.superkernel.plan import (
     Call,
@@ -44,8 +44,14 @@ class KernelCall:
     last: frozenset[str] = frozenset()
 
 
-def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup], options: SuperKernelOptions | None = None) -> Plan:
-    """The plan of a graph; device groups come as `KernelCall`, host groups as they are, in an order of execution."""
+def build(
+    graph: Graph,
+    groups: Sequence[KernelCall | FusionGroup],
+    options: SuperKernelOptions | None = None,
+    lend_results: bool = False,
+) -> Plan:
+    """The plan of a graph; device groups come as `KernelCall`, host groups as they are, in an order of execution.
+    `lend_results`: values between groups may lie in results that are not written yet."""
     segments: list[list[KernelCall] | FusionGroup] = []
     for group in groups:
         if isinstance(group, FusionGroup):
@@ -64,7 +70,7 @@ def build(graph: Graph, groups: Sequence[KernelCall | FusionGroup], options: Sup
             lines.append(_launch(segment, checks))
     partials = {s.name: s for g in groups if isinstance(g, KernelCall) for s in g.workspace}
     reuse = (options or SuperKernelOptions()).workspace_reuse
-    storages, workspace = _storages(graph, lines, partials, reuse)
+    storages, workspace = _storages(graph, lines, partials, reuse, reuse and lend_results)
     calls = [g for g in groups if isinstance(g, KernelCall)]
     alone = len(lines) == 1 and not checks  # nothing may fail once an argument has changed
     writes = [
@@ -116,7 +122,7 @@ def _launch(calls: Sequence[KernelCall], checks: list[Check]) -> Launch:
 
 
 def _storages(
-    graph: Graph, lines: Sequence[Launch | HostCall], partials: Mapping[str, Storage], reuse: bool
+    graph: Graph, lines: Sequence[Launch | HostCall], partials: Mapping[str, Storage], reuse: bool, lend_results: bool
 ) -> tuple[list[Storage], Dim]:
     """A storage per value that crosses groups; those of the workspace share bytes where their lifetimes do not meet, if
     they may at all."""
@@ -154,6 +160,12 @@ def _storages(
     if not reuse:
         first, last = dict.fromkeys(first, 0), dict.fromkeys(last, clock)
     placed, total = _place(inner, first, last)
+    if lend_results and isinstance(total, int) and total > 0:
+        written = {o.name for o in graph.outputs if o.writes is not None}
+        results_made = [s for s in storages if s.place is Place.RESULT and s.name not in written]
+        lent, less = _lend(inner, results_made, partials, first, last)
+        if less < total:
+            placed, total = lent, less
     return storages + placed, total
 
 
@@ -163,3 +175,31 @@ def _place(inner: Sequence[Storage], first: dict[str, int], last: dict[str, int]
     largest_first = sorted(sized, key=lambda s: (-s.size if isinstance(s.size, int) else 0, s.first, s.name))
     offsets, total = first_fit(largest_first, ALIGN)
     return [replace(s, offset=offsets[s.name]) for s in inner], total
+
+
+def _lend(
+    inner: Sequence[Storage],
+    results: Sequence[Storage],
+    partials: Mapping[str, Storage],
+    first: Mapping[str, int],
+    last: Mapping[str, int],
+) -> tuple[list[Storage], int]:
+    """As _place, with the memory of results that are written later; of elements that are as large, for an array of the
+    caller's own is aligned to them."""
+    sized = [Span(s.name, s.bytes, first[s.name], last[s.name]) for s in inner]
+    dtypes = {s.name: s.dtype for s in (*inner, *results)}
+    hosts = [Span(s.name, s.bytes, first[s.name], last[s.name]) for s in results if s.name in first]
+    hosts.sort(key=lambda s: (s.size, s.name))
+    lenders = {
+        s.name: [
+            host
+            for host in hosts
+            if s.last < host.first and s.size <= host.size and dtypes[s.name].size <= dtypes[host.name].size
+        ]
+        if s.name not in partials
+        else []
+        for s in sized
+    }
+    largest_first = sorted(sized, key=lambda s: (-s.size, s.first, s.name))
+    found, total = lend(largest_first, lenders, ALIGN)
+    return [replace(s, within=found[s.name].lender, offset=found[s.name].offset) for s in inner], total

@@ -13,7 +13,8 @@ class SuperKernelOptions:
     """All are on by default; results are the same without any of them.
 
     `early_start`: what a phase reads that no other core writes is fetched before the wait for the phase before it.
-    `workspace_reuse`: values between groups share bytes of the workspace where their lifetimes do not meet.
+    `workspace_reuse`: values between groups share bytes of the workspace where their lifetimes do not meet; on CPUs,
+    where that saves bytes, some lie in results that are not written yet.
     `narrow_waits`: cores wait only where a dependence crosses cores, and only those that it concerns; otherwise all
     cores meet between phases. `double_buffering`: queues inside loops have two tiles where they fit. But for
     `workspace_reuse`, which every target has, they are switches of Ascend targets.

@@ -35,16 +35,18 @@ class Place(StrEnum):
     WORKSPACE = "workspace"
 
 
-@ir("storage {name}:{dtype}{shape} {place}[[ strides={strides}]][[ offset={offset}]]")
+@ir("storage {name}:{dtype}{shape} {place}[[ strides={strides}]][[ within={within}]][[ offset={offset}]]")
 @dataclass(frozen=True)
 class Storage:
-    """A tensor in global memory. `offset`: bytes from the workspace's start. `strides` in elements."""
+    """A tensor in global memory. `offset`: bytes from the start of the workspace, or of the result that it lies
+    `within` before that is written. `strides` in elements."""
 
     name: str
     dtype: DType
     shape: Shape
     place: Place
     strides: Shape | None = None
+    within: str | None = None
     offset: Dim = 0
 
     @property
@@ -173,6 +175,24 @@ def _no_shared_bytes(root: Any, plan: Any) -> str | None:
             for name in names:
                 alive.setdefault(name, [clock, clock])[1] = clock
     placed = [s for s in plan.storages.values() if s.place is Place.WORKSPACE and s.name in alive]
+    for result in {s.within for s in placed}:
+        lent = [s for s in placed if s.within == result]
+        if result is not None:
+            lender = plan.storages.get(result)
+            if (
+                lender is None
+                or lender.place is not Place.RESULT
+                or any(s.offset + s.bytes > lender.bytes for s in lent)
+            ):
+                return f"{lent[0].name} does not lie within {result}"
+            lent.append(lender)
+        found = _overlap(lent, alive)
+        if found:
+            return found
+    return None
+
+
+def _overlap(placed: list[Storage], alive: dict[str, list[int]]) -> str | None:
     fixed = [(s, s.offset, s.bytes) for s in placed]
     ranges = sorted((o, o + b, s.name) for s, o, b in fixed if isinstance(o, int) and isinstance(b, int) and b)
     open_ranges: list[tuple[int, int, str]] = []
