@@ -60,13 +60,14 @@ def measure(name: str, small: bool = False) -> Memory:
 
 
 def peak(module: Any, inputs: Any) -> int:
-    """The most bytes that storages made by a call of the module have at once; one that shares an argument's memory is
-    not made."""
+    """The most bytes that storages made by a call of the module have at once; inputs, parameters and
+    what shares their memory are not made."""
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    given = {each.untyped_storage().data_ptr() for each in (*inputs, *module.state_dict().values())}
+    held = module.state_dict().values() if isinstance(module, torch.nn.Module) else ()
+    given = {each.untyped_storage().data_ptr() for each in (*inputs, *held)}
     alive: dict[int, tuple[Any, int]] = {}
     most = 0
 

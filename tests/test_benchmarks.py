@@ -16,7 +16,7 @@ from ascend import CHIPS
 import autofusion
 from autofusion.runtime import aicore
 from benchmarks import __main__ as command
-from benchmarks import ascend, judge, measure, native, probes, report
+from benchmarks import ascend, judge, measure, memory, native, probes, report
 from benchmarks.export import Arithmetic, Case, case_of
 from benchmarks.peers import EVERYONE, PEERS, Peer
 from benchmarks.probes import SHARE, Reading, Roofline
@@ -55,6 +55,33 @@ def test_a_workload_in_one_launch(name: str) -> None:
     assert judge.share(model.run(case.inputs), case.expected(), case.eager()) <= 1
     assert model.explain().fallbacks == ()
     assert model.stats["launches_per_call"] == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_workload_needs_no_more_memory_than_eager_pytorch(name: str) -> None:
+    """But for the residual block: what its second convolution reads is stored with the padding around it."""
+    small(name)
+    found = memory.measure(name, small=True)
+    case = small(name)
+    assert found.outputs == sum(each.nbytes for each in case.eager())
+    assert found.eager >= found.outputs
+    assert found.ratio <= (1.2 if name.startswith("h_resnet") else 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_peak_of_eager_pytorch() -> None:
+    """Two intermediates are alive at once, then one and the result; views and what is written in place are not made."""
+    torch = pytest.importorskip("torch")
+
+    def work(x: Any) -> Any:
+        y = x + 1
+        z = y.T * 2
+        del y
+        return z.add_(1)[:1].clone()
+
+    assert memory.peak(work, (torch.ones(10, 10),)) == 2 * 400
+    assert memory.peak(lambda x: x.add_(1).T, (torch.ones(4), torch.ones(4))[:1]) == 0
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.partition import FusionGroup
-from autofusion.dims import Dim
+from autofusion.dims import Dim, evaluate
 from autofusion.graph.ir import Graph, Node, Output
 from autofusion.kinds import Kind
 from autofusion.placement import Span, first_fit, lend
@@ -26,6 +26,7 @@ from autofusion.superkernel.plan import (
 )
 
 ALIGN = 4096  # workspace storages start on pages: no two of them share one
+LENDERS = 16  # results, the largest, that may hold values between groups
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,8 @@ def _storages(
     placed, total = _place(inner, first, last)
     if lend_results and isinstance(total, int) and total > 0:
         written = {o.name for o in graph.outputs if o.writes is not None}
-        results_made = [s for s in storages if s.place is Place.RESULT and s.name not in written]
-        lent, less = _lend(inner, results_made, partials, first, last)
+        made = [s for s in storages if s.place is Place.RESULT and s.name not in written and isinstance(s.bytes, int)]
+        lent, less = _lend(inner, made, partials, first, last)
         if less < total:
             placed, total = lent, less
     return storages + placed, total
@@ -185,21 +186,19 @@ def _lend(
     last: Mapping[str, int],
 ) -> tuple[list[Storage], int]:
     """As _place, with the memory of results that are written later; of elements that are as large, for an array of the
-    caller's own is aligned to them."""
-    sized = [Span(s.name, s.bytes, first[s.name], last[s.name]) for s in inner]
-    dtypes = {s.name: s.dtype for s in (*inner, *results)}
-    hosts = [Span(s.name, s.bytes, first[s.name], last[s.name]) for s in results if s.name in first]
-    hosts.sort(key=lambda s: (s.size, s.name))
-    lenders = {
-        s.name: [
-            host
-            for host in hosts
-            if s.last < host.first and s.size <= host.size and dtypes[s.name].size <= dtypes[host.name].size
-        ]
-        if s.name not in partials
-        else []
-        for s in sized
-    }
-    largest_first = sorted(sized, key=lambda s: (-s.size, s.first, s.name))
-    found, total = lend(largest_first, lenders, ALIGN)
+    caller's own is aligned to them. Sizes are known."""
+    sizes = {s.name: evaluate(s.bytes, {}) for s in (*inner, *results)}
+    spans = {name: Span(name, size, first[name], last[name]) for name, size in sizes.items() if name in first}
+    # the largest first; of as large ones the last, for that one is read beside the result
+    largest_first = sorted(inner, key=lambda s: (-sizes[s.name], -last[s.name], s.name))
+    hosts = sorted((r for r in results if r.name in first), key=lambda r: (-sizes[r.name], r.name))[:LENDERS]
+    hosts.reverse()  # the smallest that fits comes first
+
+    def lends(host: Storage, storage: Storage) -> bool:
+        name = storage.name
+        larger = sizes[name] <= sizes[host.name] and storage.dtype.size <= host.dtype.size
+        return name not in partials and larger and last[name] < first[host.name]
+
+    lenders = {s.name: [spans[host.name] for host in hosts if lends(host, s)] for s in inner}
+    found, total = lend([spans[s.name] for s in largest_first], lenders, ALIGN)
     return [replace(s, within=found[s.name].lender, offset=found[s.name].offset) for s in inner], total
