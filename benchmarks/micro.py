@@ -2,7 +2,7 @@
 
 gemm      products of float32 matrices in GFLOP/s, and as a share of the multiply-add rate measured beside them
 math      vector functions: nanoseconds an element, and the largest error in units of the last place, against mpmath
-launch    one call that adds 16 floats, NumPy arrays in and out
+launch    one call that adds 16 floats, NumPy arrays in and out; calls with four tensors, by PyTorch's ways
 barrier   a phase of a launch with nothing to do: the barrier between two phases
 compile   the partition's time as graphs grow, and cold compile times
 """
@@ -134,6 +134,41 @@ def launch(threads: int) -> None:
     print(f"a call that adds 16 floats, {threads} threads, ns")
     for name, run in (("numpy.add", np.add), ("a compiled graph", compiled), ("a function of af.jit", traced)):
         print(f"  {name:28s}{thousand(run):12.0f}")
+    torch_launch(threads)
+
+
+def torch_launch(threads: int) -> None:
+    """Calls of PyTorch's with four tensors of 16 floats, in one operator and in a compiled module."""
+    try:
+        import torch
+    except ImportError:
+        print("  PyTorch is not installed")
+        return
+    from autofusion.torch import Backend
+
+    def chain(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return (a * b + c).relu() * d
+
+    class Chain(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, *given: Any) -> Any:
+            return chain(*given)
+
+    torch.set_num_threads(threads)
+    model, given = Chain(), [torch.randn(16) for _ in range(4)]
+    runs: dict[str, Any] = {"eager PyTorch": model, "af.compile(module)": af.compile(model, given)}
+    for name, backend in (("ours", Backend()), ("inductor", "inductor"), ("eager", "eager")):
+        runs[f"torch.compile, {name}"] = torch.compile(chain, backend=backend)
+    runs["torch.compile, no operator"] = torch.compile(lambda a, b, c, d: (a, b, c, d), backend="eager")
+    print(f"a call with four tensors of 16 floats, {threads} threads, ns")
+    with torch.no_grad():
+        for name, run in runs.items():
+            torch._dynamo.reset()  # of the same code, the compile of the last backend would be found
+
+            def calls(run: Any = run) -> None:
+                for _ in range(1000):
+                    run(*given)
+
+            print(f"  {name:28s}{median(calls) * 1e6:12.0f}")
 
 
 def barrier(threads: int) -> None:

@@ -69,6 +69,17 @@ def ours(workload: Workload, case: Case, threads: int) -> Run:
     return lambda: model(*inputs)
 
 
+def ours_torch(workload: Workload, case: Case, threads: int) -> Run:
+    """The way of PyTorch's users: `torch.compile`, tensors in and out. Set beside Inductor."""
+    import torch
+
+    from autofusion.torch import Backend
+
+    module, inputs = _module(workload, case, threads)
+    compiled = torch.compile(module, backend=Backend())
+    return lambda: compiled(*inputs)
+
+
 # -- peers -------------------------------------------------------------------------------------------------------------
 def _module(workload: Workload, case: Case, threads: int) -> tuple[Any, Sequence[Any]]:
     """The module with the weights of the case. Gradients are off in the whole process."""
@@ -159,6 +170,7 @@ PEERS = {
     row.name: row
     for row in (
         Peer("ours", ours, ("autofusion", "onnx"), ("llvmlite", "numpy")),
+        Peer("ours-torch", ours_torch, ("torch", "benchmarks.modules", "autofusion.torch"), ("torch",)),
         Peer("eager", eager, ("torch", "benchmarks.modules"), ("torch",)),
         Peer("inductor", inductor, ("torch", "benchmarks.modules", "torch._inductor.compile_fx"), ("torch",)),
         Peer("onnxruntime", onnxruntime, ("onnxruntime",), ("onnxruntime",)),

@@ -64,8 +64,10 @@ class Backend:
         common = adapter.module("torch._dynamo.backends.common")
         partition = adapter.module("functorch.compile").min_cut_rematerialization_partition
 
+        plain: list[Program] = []
+
         def compiler(kind: str) -> Any:
-            return lambda graph, _: self._compile(graph, settings, kind, inputs)
+            return lambda graph, _: self._compile(graph, settings, kind, inputs, plain)
 
         call = common.aot_autograd(
             fw_compiler=compiler("forward"),
@@ -74,9 +76,10 @@ class Backend:
             decompositions=decompositions(),
             partition_fn=partition,
         )(module, inputs)
-        return call
+        return (plain and _native(plain[0])) or call
 
-    def _compile(self, module: Any, settings: Settings, kind: str, inputs: Sequence[Any]) -> Any:
+    def _compile(self, module: Any, settings: Settings, kind: str, inputs: Sequence[Any], plain: list[Program]) -> Any:
+        """`plain` gets the program where AOTAutograd has nothing to do around it."""
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         if settings.freeze and kind == "inference" and len(placeholders) == len(inputs):
             for position, array in frozen_arguments(inputs).items():
@@ -84,6 +87,8 @@ class Backend:
         program = Program(module, settings, f"graph {len(self.programs)} ({kind})")
         program.compile_id = str(compile_id())
         self.programs.append(program)
+        if kind == "inference" and is_plain() and len(placeholders) == len(inputs):
+            plain.append(program)
         return adapter.module("functorch.compile").make_boxed_func(program)
 
     def explain(self) -> Report:
@@ -97,6 +102,35 @@ class Backend:
     def reset(self) -> None:
         """Forget what was compiled so far; it stays callable."""
         self.programs.clear()
+
+
+def _native(program: Program) -> Any:
+    """The program as Dynamo calls it, where all of it is one native call; else None."""
+    direct, general = program.direct, adapter.torch().no_grad()(program)
+    if direct is None:
+        return None
+
+    def call(*arguments: Any) -> Any:
+        made = direct(*arguments)
+        if made is None:
+            return general(*arguments)
+        return made if type(made) is tuple else (made,)
+
+    return call
+
+
+def is_plain() -> bool:
+    """Whether the graph that AOTAutograd compiles takes and gives what Dynamo's does, as it is: nothing is written,
+    results share memory with nothing, no argument is a subclass or a token."""
+    about = adapter.module("torch._guards").TracingContext.get().fw_metadata
+    fresh = adapter.module("torch._functorch._aot_autograd.schemas").OutputType.non_alias
+    return (
+        not any(each.mutates_data or each.mutates_metadata for each in about.input_info)
+        and all(each.output_type is fresh for each in about.output_info)
+        and not about.tokens
+        and not about.num_intermediate_bases
+        and all(type(each).__name__ == "PlainTensorMeta" for each in about.subclass_inp_meta)
+    )
 
 
 def frozen_arguments(inputs: Sequence[Any]) -> dict[int, Any]:

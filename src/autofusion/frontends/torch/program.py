@@ -146,8 +146,8 @@ class Program:
 
     @property
     def direct(self) -> Any:
-        """The native call where the whole graph is one launch with one result that lies as it is made, and its
-        placeholders are the launch's arguments in order: it gives a tensor, or None for the general call."""
+        """The native call where the whole graph is one launch whose results lie as they are made: it takes the graph's
+        arguments, and gives a tensor, a tuple of several, or None for the general call."""
         if len(self.launches) != 1 or self.fallbacks or len(self._steps) != 3:
             return None
         launch = self.launches[0]
@@ -155,7 +155,7 @@ class Program:
         (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
         results = list(output.args[0]) if isinstance(output.args[0], tuple | list) else [output.args[0]]
         positions = [placeholders.index(node) for node in launch.region.reads]
-        if launch.region.sizes or results != launch.region.writes or any(launch.layouts) or len(results) != 1:
+        if launch.region.sizes or results != launch.region.writes or any(launch.layouts):
             return None
         launch.compiled.executable.use_workers(workers())
         call = launch.compiled.executable.direct
@@ -186,9 +186,15 @@ class Program:
                 FallbackReport(each.operator, each.count, each.reason, share)
                 for each, share in zip(fallbacks, spent, strict=False)
             ),
-            self.calls,
+            self.calls + self._native_calls(),
             self.recompiled,
         )
+
+    def _native_calls(self) -> int:
+        """Those that `direct` made: of a single launch, the calls that this object did not make."""
+        if len(self.launches) != 1:
+            return 0
+        return max(0, self.launches[0].compiled.executable.counts.calls - self.calls)
 
     def fallback(self, node: Any, reason: str) -> Fallback:
         name = overload(node)
