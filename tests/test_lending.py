@@ -119,11 +119,11 @@ def test_the_plan_reads_back_and_is_verified() -> None:
             plan, body=tuple(replace(s, within=name, offset=0) if s == plan.storages[last] else s for s in plan.body[:])
         ),
     ):
-        with pytest.raises(VerifyError, match="within|share workspace bytes"):
+        with pytest.raises(VerifyError, match=r"within|share workspace bytes"):
             plans.verify(broken)
 
 
-# -- placement -----------------------------------------------------------------------------------------------------------
+# -- placement ---------------------------------------------------------------------------------------------------------
 def test_the_place_between_two_is_lent() -> None:
     a, b, c, host = Span("a", 64, 0, 1), Span("b", 64, 1, 2), Span("c", 64, 2, 3), Span("host", 64, 3, 3)
     found, total = lend([a, b, c], {"a": [host], "b": [host], "c": []}, 64)
