@@ -79,8 +79,8 @@ class GroupCode:
 
 @dataclass
 class Code:
-    """One distinct kernel: LLVM text, function names, object code, and whether the cache had it. `final`: parameters
-    that nothing in the graph reads."""
+    """One distinct kernel: LLVM text, function names, object code, and whether the cache had it. `final`: large
+    results that nothing in the graph reads."""
 
     name: str
     functions: tuple[str, ...]
@@ -209,7 +209,9 @@ class _Compiler:
             chosen = self.options.schedules(lowered.kernel, self.target)
             results = lower.final_outputs(self.graph, group)
             final = frozenset(
-                p.name for p in lowered.kernel.params if p.role == "out" and lowered.names[p.name] in results
+                p.name
+                for p in lowered.kernel.params
+                if p.role == "out" and lowered.names[p.name] in results and render.is_past(p.shape, p.dtype)
             )
             key = _key(lowered.kernel, chosen, final, self.symbols, self.target, self.machine)
             if key in self.codes:

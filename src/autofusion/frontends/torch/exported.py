@@ -62,15 +62,16 @@ class Module:
         self._mutates = any(goal is not None for _, goal in self._writes)
         self.program = Program(exported.graph_module, settings, type(module).__name__)
         self._simple = self._plain and not self._mutates and self._output.is_leaf()
+        self._count_threads = torch.get_num_threads
         self._bind()
 
     def _bind(self) -> None:
         """The native call, for as many workers as PyTorch has threads now."""
-        self._threads = adapter.threads()
+        self._threads = self._count_threads()
         self._direct = self.program.direct if self._simple else None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if adapter.torch().get_num_threads() != self._threads:
+        if self._count_threads() != self._threads:
             self._bind()
         if self._direct is not None and len(arguments) == self._count and not named:
             made = self._direct(*self._state, *arguments)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autofusion import dims
-from autofusion.dims import Dim, coefficient_of, substitute
+from autofusion.dims import Dim, Shape, coefficient_of, substitute
 from autofusion.dtypes import DType
 from autofusion.kernel.ir import (
     STATEMENTS,
@@ -44,7 +44,7 @@ from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks, statemen
 PARAMETERS = ["ptr %buffers", "ptr %symbols", "i64 %begin", "i64 %end", "ptr %scratch", "ptr %status"]
 ALIGN = 64
 FAR = 1 << 20  # bytes of a tensor that no cache near a core is expected to hold
-PAST = 8 << 20  # bytes of a result that is gone from the caches near a core before anything reads it
+PAST = 8 << 20  # bytes of such a result
 DISTANCE = 2048  # bytes ahead of the reads of a tensor that is streamed through
 TILE = "t"  # the loop over tiles
 
@@ -97,6 +97,12 @@ def attributes(target: Target) -> str:
     """Function attributes: never touch floating-point semantics, use the full vector width."""
     width = target.lane_bytes * 8
     return f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" "no-trapping-math"="true"'
+
+
+def is_past(shape: Shape, dtype: DType) -> bool:
+    """Whether a result of this size is gone from the caches near a core before anything reads it."""
+    size = dims.multiply(dims.product(shape), dtype.size)
+    return isinstance(size, int) and size >= PAST
 
 
 class _Function:
@@ -159,8 +165,7 @@ class _Function:
             for o in operands_of(s)
             if isinstance(o, Access)
         }
-        sizes = {p.name: dims.multiply(dims.product(p.shape), p.dtype.size) for p in self.program.params}
-        large = {name for name in final - read if isinstance(size := sizes[name], int) and size >= PAST}
+        large = {p.name for p in self.program.params if p.name in final - read and is_past(p.shape, p.dtype)}
         return large if self.e.x86 else set()
 
     def _prologue(self) -> dict[str, V]:
