@@ -66,7 +66,7 @@ def guarded(array: np.ndarray[Any, Any], at_end: bool) -> np.ndarray[Any, Any]:
 def use_guarded_storage(at_end: bool) -> None:
     """Results and workspace storages of every executable go to regions of their own."""
 
-    def storage(each: Any, sizes: Any, workspace: Any) -> np.ndarray[Any, Any]:
+    def storage(each: Any, sizes: Any, workspace: Any, values: Any) -> np.ndarray[Any, Any]:
         shape = tuple(int(evaluate(d, sizes)) for d in each.shape)
         assert each.place in (Place.RESULT, Place.WORKSPACE)
         dtype = each.dtype.numpy
