@@ -250,6 +250,12 @@ def test_random_numbers_are_eagers() -> None:
     torch.testing.assert_close(found, function(x))
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_results_of_no_argument_are_tensors(count: int) -> None:
+    """The launch reads none of the arguments."""
+    check(lambda *given: torch.arange(4) * 2, *[torch.ones(2)] * count)
+
+
 def test_threads_at_once() -> None:
     function = compiled(lambda x: (x.sin() + 1).softmax(-1), Backend())
     inputs = [torch.randn(8, 100) for _ in range(8)]
@@ -380,6 +386,7 @@ def test_compile_takes_modules() -> None:
         model[0].weight.mul_(2)
     torch.testing.assert_close(compiled_model(x), model(x).detach())
     assert compiled_model.stats["launches_per_call"] == 1
+    assert compiled_model.stats["calls"] == 2
     assert compiled_model.stats["fallbacks"] == 0
     assert "1 launch" in str(compiled_model.explain())
 

@@ -94,7 +94,7 @@ class Module:
     def stats(self) -> Mapping[str, Any]:
         """Calls, launches a call, and how many operators of the graph run in PyTorch."""
         return {
-            "calls": self.program.calls,
+            "calls": self.program.called,
             "launches_per_call": len(self.program.launches),
             "fallbacks": sum(each.count for each in self.program.fallbacks.values()),
         }

@@ -55,7 +55,7 @@ class Fallback:
 
 @dataclass
 class Launch:
-    """One region, compiled. `orders`: how each result's axes lie in memory; `copies`: the result is not dense."""
+    """One region, compiled. `layouts`: what makes each result the tensor that PyTorch has, None where it is that."""
 
     region: Region
     compiled: api.Compiled
@@ -78,7 +78,8 @@ class Launch:
 
 def workers() -> int:
     """As many as PyTorch uses (`torch.set_num_threads`); at most `AUTOFUSION_NUM_THREADS` where that is set."""
-    return min(adapter.threads(), config.num_threads() or adapter.threads())
+    count = adapter.threads()
+    return min(count, config.num_threads() or count)
 
 
 def run(compiled: api.Compiled, tensors: Sequence[Any]) -> list[Any]:
@@ -147,7 +148,8 @@ class Program:
     @property
     def direct(self) -> Any:
         """The native call where the whole graph is one launch whose results lie as they are made: it takes the graph's
-        arguments, and gives a tensor, a tuple of several, or None for the general call."""
+        arguments, and gives a tensor, a tuple of several, or None for the general call. None where the launch reads no
+        tensor, for it would give arrays."""
         if len(self.launches) != 1 or self.fallbacks or len(self._steps) != 3:
             return None
         launch = self.launches[0]
@@ -155,7 +157,7 @@ class Program:
         (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
         results = list(output.args[0]) if isinstance(output.args[0], tuple | list) else [output.args[0]]
         positions = [placeholders.index(node) for node in launch.region.reads]
-        if launch.region.sizes or results != launch.region.writes or any(launch.layouts):
+        if not positions or launch.region.sizes or results != launch.region.writes or any(launch.layouts):
             return None
         launch.compiled.executable.use_workers(workers())
         call = launch.compiled.executable.direct
@@ -186,15 +188,16 @@ class Program:
                 FallbackReport(each.operator, each.count, each.reason, share)
                 for each, share in zip(fallbacks, spent, strict=False)
             ),
-            self.calls + self._native_calls(),
+            self.called,
             self.recompiled,
         )
 
-    def _native_calls(self) -> int:
-        """Those that `direct` made: of a single launch, the calls that this object did not make."""
+    @property
+    def called(self) -> int:
+        """Calls of this object, and of the native call that stands for it: of a single launch, all of its calls."""
         if len(self.launches) != 1:
-            return 0
-        return max(0, self.launches[0].compiled.executable.counts.calls - self.calls)
+            return self.calls
+        return max(self.calls, self.launches[0].compiled.executable.counts.calls)
 
     def fallback(self, node: Any, reason: str) -> Fallback:
         name = overload(node)
@@ -276,8 +279,7 @@ class _Writer:
 
 def _arguments(placeholders: Sequence[Any]) -> Step:
     """Arguments by placeholder, and the open sizes that they tell."""
-    named = [(node, size_of(node)) for node in placeholders if is_size(node)]
-    sizes = [(n, d.name) for n, (node, d) in enumerate(_sizes_of(placeholders, named)) if d is not None and d.name]
+    sizes = [(n, dim.name) for n, dim in enumerate(map(_size_of, placeholders)) if isinstance(dim, Expr) and dim.name]
     shaped: list[tuple[int, int, str]] = []
     for position, node in enumerate(placeholders):
         fake = node.meta.get("val")
@@ -308,9 +310,9 @@ def _dim(size: Any) -> Any:
         return None
 
 
-def _sizes_of(placeholders: Sequence[Any], named: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    known = dict(named)
-    return [(node, known[node] if isinstance(known.get(node), Expr) else None) for node in placeholders]
+def _size_of(node: Any) -> Any:
+    """The size that a placeholder is, else None."""
+    return size_of(node) if is_size(node) else None
 
 
 def _is_known(size: Any) -> bool:

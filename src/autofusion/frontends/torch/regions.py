@@ -323,7 +323,7 @@ def order_of(fake: Any) -> tuple[int, ...] | None:
     shape, strides = [dim_hint(d) for d in fake.shape], [dim_hint(d) for d in fake.stride()]
     if 0 in shape:
         return None
-    axes = sorted(range(len(shape)), key=lambda a: (-strides[a], shape[a] != 1 and 0, a))
+    axes = sorted(range(len(shape)), key=lambda a: (-strides[a], a))
     expected = 1
     for axis in reversed(axes):
         if shape[axis] != 1 and strides[axis] != expected:
