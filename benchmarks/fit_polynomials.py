@@ -1,6 +1,6 @@
-"""Fit the polynomials of `autofusion.targets.vecmath.polynomials` and print their table.
+"""Fit the polynomials of `autofusion.targets.vecmath.polynomials` and `.piecewise`, and print their tables.
 
-Run `python -m benchmarks fit_polynomials > /tmp/table.txt` and compare with (or paste into) `polynomials.py`.
+Run `python -m benchmarks fit_polynomials > /tmp/table.txt` and compare with (or paste into) the two files.
 
 Method: weighted least squares at Chebyshev nodes in 60-digit arithmetic, which is close to the minimax polynomial.
 The coefficients are rounded to the target's precision one after another from the lowest order up, and the remaining
@@ -11,7 +11,7 @@ Every row prints the largest weighted error of the rounded polynomial as a power
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import mpmath as mp
@@ -183,6 +183,58 @@ def rows() -> list[Fit]:
     ]
 
 
+PIECES = 16
+SEARCH = 300  # floats on either side of an interval's middle
+
+
+def half_octave(number: int) -> mp.mpf:
+    """The lower end of a half octave: 1, 1.5, 2, 3, 4, 6, … from number 0 on."""
+    return mp.mpf(2) ** (number // 2) * (mp.mpf(3) / 2 if number % 2 else 1)
+
+
+def piecewise(function: Function, last: int, degree: int) -> Iterator[tuple[list[float], mp.mpf]]:
+    """An odd function on [0, the end of half octave `last`], in 16 pieces: [0, a) and the 15 half octaves from a on.
+
+    Each piece is its centre, f(centre), and the coefficients of (f(centre + t) - f(centre)) / t, lowest order first.
+    A centre is the float near the middle at which the function is closest to a float; the first is 0.
+    """
+    for number in range(last - PIECES + 1, last + 1):
+        low, high = half_octave(number), half_octave(number + 1)
+        centre, value = mp.mpf(0), 0.0
+        if number > last - PIECES + 1:
+            unit = mp.mpf(2) ** (mp.floor(mp.log(high, 2)) - 23)
+            middle = mp.nint((low + high) / 2 / unit)
+            places = [(middle + k) * unit for k in range(-SEARCH, SEARCH)]
+            centre = min(places, key=lambda x: abs(function(x) - rounded(function(x), "float")))
+            value = rounded(function(centre), "float")
+
+        def slope(t: mp.mpf, centre: mp.mpf = centre, value: float = value) -> mp.mpf:
+            return (function(centre + t) - value) / t
+
+        def weight(t: mp.mpf, centre: mp.mpf = centre) -> mp.mpf:
+            return abs(t / function(centre + t))
+
+        start = low - centre if centre else mp.mpf(10) ** -14
+        coefficients, error = fit(Fit("", "float", slope, start, high - centre, degree - 1, weight))
+        yield [float(centre), value, *coefficients], error
+
+
+def print_pieces() -> None:
+    print("PIECES: dict[str, tuple[int, tuple[tuple[float, ...], ...]]] = {")
+    for name, function, last, degree in (("TANH", mp.tanh, 6, 6), ("ERF", mp.erf, 3, 6)):
+        pieces, errors = zip(*piecewise(function, last, degree), strict=True)
+        print(f"    # degree {degree}, largest relative error 2^{mp.nstr(mp.log(max(errors), 2), 4)}")
+        print(f'    "{name}": (')
+        print(f"        {last},\n        (")
+        for column in zip(*pieces, strict=True):
+            print("            (")
+            for number in column:
+                print(f"                {number!r},")
+            print("            ),")
+        print("        ),\n    ),")
+    print("}")
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     print("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")
     for row in rows():
@@ -193,6 +245,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             print(f"        {number!r},")
         print("    ),")
     print("}")
+    print_pieces()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,15 @@ from autofusion.targets.vecmath.values import V, vector
 
 INF, NAN = float("inf"), float("nan")
 DTYPES = {"float": np.float32, "double": np.float64}
-# (fma, ldexp): what the emitter may use. Both give right results on every host, only at different speed.
-FLAVOURS = {"portable": (False, False), "fused": (True, False), "native": (True, True)}
-PADDING = 16  # elements: a multiple of every lane count
+# (fma, ldexp, bytes of x86's vectors): what the emitter may use. The first three give right results on every host, only
+# at different speed; the last needs AVX-512.
+FLAVOURS = {
+    "portable": (False, False, 0),
+    "fused": (True, False, 0),
+    "native": (True, True, 0),
+    "avx512": (True, True, 64),
+}
+PADDING = 32  # elements: a multiple of every lane count
 Kernel = Callable[..., np.ndarray]
 
 
@@ -28,8 +34,8 @@ Kernel = Callable[..., np.ndarray]
 def kernel_text(name: str, scalar: str, lanes: int, flavour: str) -> str:
     """`out[i] = f(a0[i], …)` for i < n, n a multiple of `lanes`."""
     row, module = FUNCTIONS[name], Module()
-    fma, ldexp = FLAVOURS[flavour]
-    e = Emitter(module, fma=fma, ldexp=ldexp)
+    fma, ldexp, x86 = FLAVOURS[flavour]
+    e = Emitter(module, fma=fma, ldexp=ldexp, x86=x86)
     type_, align = vector(scalar, lanes), 4 if scalar == "float" else 8
     inputs = [V("ptr", f"%a{k}") for k in range(row.arity)]
     with e.loop(e.i64(0), V("i64", "%n"), e.i64(lanes)) as i:
@@ -50,9 +56,15 @@ def assembly(text: str, triple: str, cpu: str) -> list[str]:
     return [line for line in machine.emit_assembly(module).splitlines() if line.strip()]
 
 
+def needs(flavour: str) -> None:
+    if flavour == "avx512" and not llvm.get_host_cpu_features().get("avx512vl"):
+        pytest.skip("the machine has no AVX-512")
+
+
 @cache
 def compiled(name: str, scalar: str, lanes: int = 16, flavour: str = "native") -> Kernel:
     """The function on arrays of any length, compiled for the host."""
+    needs(flavour)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(kernel_text(name, scalar, lanes, flavour))
@@ -160,7 +172,7 @@ def test_single_precision_bound(name: str, flavour: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("flavour", ["portable", "native"])
+@pytest.mark.parametrize("flavour", ["portable", "native", "avx512"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_single_precision_bound_dense(name: str, flavour: str) -> None:
     check_single(name, 1009, flavour)
@@ -310,25 +322,27 @@ def test_denormals_are_kept() -> None:
     assert np.allclose(logarithm, [-92.1034, -103.2789], rtol=1e-6)
 
 
+@pytest.mark.parametrize("flavour", ["portable", "avx512"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_no_result_leaves_its_range(name: str) -> None:
+def test_no_result_leaves_its_range(name: str, flavour: str) -> None:
     ranges = {"tanh": (-1, 1), "erf": (-1, 1), "sigmoid": (0, 1), "sin": (-1, 1), "cos": (-1, 1)}
     if name in ranges:
-        found = compiled(name, "float", flavour="portable")(*single_inputs(name, 100003))
+        found = compiled(name, "float", flavour=flavour)(*single_inputs(name, 100003))
         low, high = ranges[name]
         assert np.nanmin(found) >= low and np.nanmax(found) <= high
 
 
 # -- lanes, text, targets --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("flavour", ["native", "avx512"])
 @pytest.mark.parametrize("scalar", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_do_not_depend_on_lanes(name: str, scalar: str) -> None:
+def test_results_do_not_depend_on_lanes(name: str, scalar: str, flavour: str) -> None:
     with np.errstate(invalid="ignore"):  # the bit patterns have signalling NaNs
         inputs = [x.astype(DTYPES[scalar]) for x in single_inputs(name, 1000003)]
     integer = np.uint32 if scalar == "float" else np.uint64
-    one = compiled(name, scalar, 1)(*inputs)
-    for lanes in (2, 4, 8, 16):
-        many = compiled(name, scalar, lanes)(*inputs)
+    one = compiled(name, scalar, 1, flavour)(*inputs)
+    for lanes in (2, 4, 8, 16, *((32,) if flavour == "avx512" and scalar == "float" else ())):
+        many = compiled(name, scalar, lanes, flavour)(*inputs)
         number = ~(np.isnan(one) & np.isnan(many))
         assert np.array_equal(one[number].view(integer), many[number].view(integer)), f"{name} with {lanes} lanes"
 
@@ -348,6 +362,7 @@ ROUNDING = ("floor", "ceil", "trunc", "rint")  # one instruction, from SSE4.1 on
         ("x86_64-unknown-linux-gnu", "x86-64", "portable"),
         ("x86_64-unknown-linux-gnu", "haswell", "fused"),
         ("x86_64-unknown-linux-gnu", "skylake-avx512", "native"),
+        ("x86_64-unknown-linux-gnu", "skylake-avx512", "avx512"),
         ("aarch64-unknown-linux-gnu", "generic", "fused"),
     ],
 )

@@ -53,9 +53,9 @@ class Loop:
 
 
 class Tiles:
-    """Collects instructions. `fma`, `ldexp`, `wide`: what no tile instruction does here."""
+    """Collects instructions. `fma`, `ldexp`, `chooses`, `wide`: what no tile instruction does here."""
 
-    fma = ldexp = wide = False
+    fma = ldexp = chooses = wide = False
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []

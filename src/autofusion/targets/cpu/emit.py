@@ -7,7 +7,7 @@ is used; mutable state lives in `slot`s (stack cells in the entry block), which 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from autofusion.targets.vecmath.values import V, lanes_of, like, scalar_of, vector
@@ -88,7 +88,8 @@ class Emitter:
 
     `fma`, `ldexp` and `half` say what the target does in one vector instruction: fused multiply-add (FMA3, NEON),
     scaling by a power of two (AVX-512 `vscalef`), and conversion from and to float16 (F16C, NEON). Without it LLVM
-    would call a library lane by lane, so other code is written then. `x86`: bytes of its vectors, if it is one.
+    would call a library lane by lane, so other code is written then. `x86`: bytes of its vectors, if it is one; those
+    of 64 can be chosen from (AVX-512 `vpermps`).
     `wide`: the vector math may use double precision.
     """
 
@@ -102,6 +103,7 @@ class Emitter:
         self.fma = fma
         self.ldexp = ldexp
         self.half = half
+        self.chooses = x86 >= 64
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.counter = 0
@@ -174,6 +176,15 @@ class Emitter:
         first = self.value(type_, f"insertelement {type_} poison, {a}, i64 0")
         return self.value(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
 
+    def shuffle(self, a: V, b: V | None, lanes: Sequence[int]) -> V:
+        """The lanes of a, then of b, by number; numbers beyond give any value."""
+        known = lanes_of(a.type) * (2 if b else 1)
+        mask = ", ".join(f"i32 {lane if lane < known else 'poison'}" for lane in lanes)
+        other = b or V(a.type, "poison")
+        return self.value(
+            vector(scalar_of(a.type), len(lanes)), f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>"
+        )
+
     def extract(self, a: V, lane: int) -> V:
         return self.value(scalar_of(a.type), f"extractelement {a}, i64 {lane}")
 
@@ -226,6 +237,20 @@ class Emitter:
         for lane in range(lanes_of(index.type)):
             result = self.insert(result, self.load("i64", self.gep(base, self.extract(index, lane), "i64"), 8), lane)
         return result
+
+    def choose(self, table: Sequence[float], index: V) -> V:
+        """table[index % 16] lane by lane, of 16 floats; the indices are i32."""
+        lanes = lanes_of(index.type)
+        if lanes > 16:
+            low = self.choose(table, self.shuffle(index, None, range(lanes // 2)))
+            high = self.choose(table, self.shuffle(index, None, range(lanes // 2, lanes)))
+            return self.shuffle(low, high, range(lanes))
+        if lanes < 16:
+            found = self.choose(table, self.splat(index, 16) if lanes == 1 else self.shuffle(index, None, range(16)))
+            return self.extract(found, 0) if lanes == 1 else self.shuffle(found, None, range(lanes))
+        type_ = like(index.type, "float")
+        constant = V(type_, "<" + ", ".join(f"float {literal('float', number)}" for number in table) + ">")
+        return self.call("x86.avx512.permvar.sf.512", type_, constant, index, overload=())
 
     # -- memory ---------------------------------------------------------------------------------------------------
     def gep(self, base: V, offset: V, scalar: str) -> V:

@@ -7,6 +7,7 @@ e^r = 1 + r + r^2 * EXP(r) (Taylor's form of the exponential, with the tail fitt
 from __future__ import annotations
 
 from autofusion.targets.vecmath.arithmetic import FORMATS, Format, Lanes, fma, format_of
+from autofusion.targets.vecmath.piecewise import piecewise
 from autofusion.targets.vecmath.polynomials import polynomial
 from autofusion.targets.vecmath.values import Emitter, V
 
@@ -136,10 +137,13 @@ def tanh(e: Emitter, x: V) -> V:
     """h / (1 + h) with h = (e^2|x| - 1) / 2, which is relatively accurate at 0.
 
     Written as h - h * (h / (1 + h)) for h < 1, and 1 - 1 / (1 + h) elsewhere, where the rounding errors of the
-    quotient count less. Both are c - c * (c / (1 + h)).
+    quotient count less. Both are c - c * (c / (1 + h)). By pieces where single precision can.
     """
     a = Lanes(e, x)
-    b = a.abs().at_most(TANH_HIGHEST[format_of(x).scalar])
+    scalar = format_of(x).scalar
+    b = a.abs().at_most(TANH_HIGHEST[scalar])
+    if e.chooses and scalar == "float":
+        return piecewise("TANH", b).copysign(a).v
     h = half_expm1(b + b)
     c = (h > 1.0).where(1.0, h)
     return fma(-c, c / (h + 1.0), c).copysign(a).v

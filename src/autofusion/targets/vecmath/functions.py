@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from autofusion.targets.vecmath.arithmetic import Lanes, fma, format_of, libm
 from autofusion.targets.vecmath.exponential import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
 from autofusion.targets.vecmath.logarithm import log, log1p, log2, pow
+from autofusion.targets.vecmath.piecewise import piecewise
 from autofusion.targets.vecmath.polynomials import polynomial
 from autofusion.targets.vecmath.remainder import fmod
 from autofusion.targets.vecmath.special import cbrt, erfc, lgamma
@@ -45,12 +46,15 @@ class MathFunction:
 def erf(e: Emitter, x: V) -> V:
     """|x| + |x| * ERF_SMALL(x^2) for |x| < 1, ERF_LARGE(|x| - 2.25) up to 3.92, where erf rounds to 1; the sign of x.
 
-    Two polynomials and a select take fewer operations than the form with exp(-x^2), which divides or needs exp.
+    Two polynomials and a select take fewer operations than the form with exp(-x^2), which divides or needs exp. Pieces
+    take fewer still.
     """
     a = Lanes(e, x)
     if format_of(x).scalar == "double":
         return libm("erf", a).v
     b = a.abs()
+    if e.chooses:
+        return piecewise("ERF", b.at_most(ERF_HIGHEST)).copysign(a).v
     small = fma(polynomial("ERF_SMALL", a * a), b, b)
     large = polynomial("ERF_LARGE", b.at_most(ERF_HIGHEST) - ERF_CENTRE)
     return (b < ERF_SPLIT).where(small, large).copysign(a).v

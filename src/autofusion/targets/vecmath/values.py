@@ -39,14 +39,16 @@ def like(type_: str, scalar: str) -> str:
 
 class Emitter(Protocol):
     """Straight-line operations, named as LLVM names them; `pick` is the greater or the lesser, `b` where one is NaN;
-    `scale` is a * 2^n for a whole number n, where `ldexp`.
+    `scale` is a * 2^n for a whole number n, where `ldexp`; `choose` is table[index % 16] of 16 floats, where `chooses`.
 
-    `fma` and `ldexp` say what the target does in one instruction. `wide`: it has double precision, 64-bit integers and
-    branches by lane (a `WideEmitter`); without, a formula is float32 and int32 from end to end (a `NarrowEmitter`).
+    `fma`, `ldexp` and `chooses` say what the target does in one instruction. `wide`: it has double precision, 64-bit
+    integers and branches by lane (a `WideEmitter`); without, a formula is float32 and int32 from end to end (a
+    `NarrowEmitter`).
     """
 
     fma: bool
     ldexp: bool
+    chooses: bool
     wide: bool
 
     def const(self, type_: str, value: float | int | bool) -> V: ...
@@ -56,6 +58,7 @@ class Emitter(Protocol):
     def select(self, condition: V, a: V, b: V) -> V: ...
     def pick(self, greater: bool, a: V, b: V) -> V: ...
     def scale(self, a: V, n: V) -> V: ...
+    def choose(self, table: Sequence[float], index: V) -> V: ...
     def cast(self, opcode: str, a: V, type_: str) -> V: ...
     def call(self, intrinsic: str, result: str, *arguments: V, overload: tuple[str, ...] | None = None) -> V: ...
 
