@@ -29,6 +29,7 @@ from autofusion.target import Target
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, is_number
+from autofusion.targets.cpu.facts import Facts
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
 from autofusion.targets.cpu.loops import Memory, Nest, Ref
 from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
@@ -457,6 +458,10 @@ class _Near:
     memory: Memory
     name: str
     sums: Ref
+
+    @property
+    def facts(self) -> Facts:
+        return self.memory.facts
 
     def ref(self, access: Access) -> Ref:
         return self.sums if access.name == self.name else self.memory.ref(access)

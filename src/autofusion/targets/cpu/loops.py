@@ -24,6 +24,7 @@ from autofusion.targets.cpu import division
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim, lanes_along
 from autofusion.targets.cpu.emit import Emitter
+from autofusion.targets.cpu.facts import EXTREMES, Facts
 from autofusion.targets.cpu.lanes import (
     MEMORY,
     REGISTER,
@@ -37,10 +38,13 @@ from autofusion.targets.cpu.lanes import (
 )
 from autofusion.targets.cpu.nans import PROPAGATING, NanFlow, is_number
 from autofusion.targets.cpu.primitives import PRIMITIVES, convert
+from autofusion.targets.vecmath.exponential import exp_falling
 from autofusion.targets.vecmath.values import V, lanes_of, vector
 
 BLOCK = 64  # vectors that one fold state adds up before it goes into the compensated pair
 STATES = 4  # independent fold states: the latency of an addition times its throughput
+LINE = 64  # bytes of a cache line
+FEW = 16  # vectors of a row that is too short to be read by whole lines
 LIGHT = 6  # statements up to which the loop of a fold is unrolled
 
 
@@ -55,6 +59,9 @@ class Ref:
 
 class Memory(Protocol):
     """What a loop nest asks of the function that it stands in."""
+
+    @property
+    def facts(self) -> Facts: ...
 
     def ref(self, access: Access) -> Ref: ...
 
@@ -300,10 +307,40 @@ class Nest:
         with self._loops(folded):
             self._hoist({axis.name})
             block = BLOCK * self.lanes * unroll
-            self._blocks(axis, block, lambda lo, hi: self._over_lanes(axis, self._body, unroll, lo, hi))
+            head = self._head(axis)
+            if head is not None:
+                self._over_lanes(axis, self._body, unroll, head)
+            else:
+                self._blocks(axis, block, lambda lo, hi: self._over_lanes(axis, self._body, unroll, lo, hi))
         point = Point(self.values, 1, None)
         for fold in self.cluster.folds:
             self._store_fold(fold, self._across(fold, self._total(fold)), point)
+
+    def _head(self, axis: Axis) -> V | None:
+        """Folds whose order is free take the elements before the first cache line at once: loads across two lines cost
+        twice, and NumPy's large arrays begin 16 bytes into one. The first element after those."""
+        e = self.e
+        refs = {
+            self.memory.ref(fold.operand)
+            for fold in self.cluster.folds
+            if fold.fold in EXTREMES
+            and isinstance(fold.operand, Access)
+            and not self.memory.in_memory(fold.operand.name)
+        }
+        if len(refs) != 1 or len(self.cluster.folds) != len(self.cluster.statements):
+            return None
+        (ref,) = refs
+        extent, size = axis.extent, ref.dtype.size
+        known = isinstance(extent, int) and extent >= FEW * self.lanes
+        if not known or self.lanes * size != LINE or coefficient_of(ref.offset, axis.name) != 1:
+            return None
+        start = self._point(axis, e.i64(0), self.lanes, None)
+        address = e.cast("ptrtoint", e.gep(ref.base, self._offset(ref.offset, start), MEMORY[ref.dtype]), "i64")
+        before = e.op("and", e.sub(e.i64(0), address), e.i64(LINE - 1))
+        head = e.op("udiv", before, e.i64(size))
+        with e.when(e.cmp("icmp sgt", head, e.i64(0))):
+            self._body(self._point(axis, e.i64(0), self.lanes, first_lanes(e, head, self.lanes)), 0)
+        return head
 
     def _long(self, folded: Sequence[Axis], lane: Axis | None) -> bool:
         """Whether a state would add up more terms than a block."""
@@ -388,19 +425,15 @@ class Nest:
         e = self.e
         while lanes_of(state.type) > 1:
             half = lanes_of(state.type) // 2
-            parts = []
-            for start in (0, half):
-                mask = ", ".join(f"i32 {start + n}" for n in range(half))
-                type_ = vector(REGISTER[fold.dtype], half)
-                shuffled = e.value(
-                    f"<{half} x {REGISTER[fold.dtype]}>",
-                    f"shufflevector {state}, {state.type} poison, <{half} x i32> <{mask}>",
-                )
-                parts.append(e.extract(shuffled, 0) if half == 1 else V(type_, shuffled.ref))
-            state = self._step(fold, parts[0], parts[1])
+            low, high = (e.shuffle(state, None, range(start, start + half)) for start in (0, half))
+            if half == 1:
+                low, high = e.extract(state, 0), e.extract(state, 1)
+            state = self._step(fold, low, high)
         return state
 
     def _step(self, fold: Fold, a: V, b: V) -> V:
+        if fold.target.name in self.memory.facts.blind:
+            return self.e.pick(fold.fold == "max", a, b)
         return PRIMITIVES[FOLDS[fold.fold].step](self.e, [a, b], fold.dtype, fold.dtype)
 
     def _store_fold(self, fold: Fold, state: V, point: Point) -> None:
@@ -438,7 +471,11 @@ class Nest:
         if statement.op in ("maximum", "minimum") and source.is_float:
             result = self._extreme(statement, values, source)
         elif statement.op == "div" and point.lanes > 1 and str(statement.operands[1]) in self.divisors:
-            result = division.divide(self.e, values[0], self.divisors[str(statement.operands[1])])
+            above, below = statement.operands
+            fraction = _name(above) in self.memory.facts.fractions
+            result = division.divide(self.e, values[0], self.divisors[str(below)], fraction)
+        elif statement.op == "exp" and _name(statement.operands[0]) in self.memory.facts.falling:
+            result = exp_falling(self.e, values[0])
         else:
             result = PRIMITIVES[statement.op](self.e, values, source, statement.dtype)
         result = rounded(self.e, result, statement.dtype)
@@ -601,6 +638,10 @@ class Nest:
         """Which of the operator's positions each lane has."""
         number = emit_dim(self.e, statement.ordinal, self._lane_values(point))
         return number if lanes_of(number.type) == point.lanes else self.e.splat(number, point.lanes)
+
+
+def _name(operand: Operand) -> str:
+    return operand.name if isinstance(operand, Access) else ""
 
 
 def _key(access: Access) -> str:

@@ -37,6 +37,7 @@ from autofusion.targets.cpu import contraction, gemm, scans
 from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster, with_epilogues
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module
+from autofusion.targets.cpu.facts import NOTHING, Facts, facts_of
 from autofusion.targets.cpu.loops import Nest, Ref
 from autofusion.targets.vecmath.values import V, lanes_of
 from autofusion.tile.ir import Guard, Let, Loop, Program, Step, checks, statements
@@ -62,9 +63,10 @@ class Rendered:
 
 @dataclass
 class _Segment:
-    """Straight-line statements between loops, in clusters."""
+    """Straight-line statements between loops, in clusters, and what they tell of their values."""
 
     clusters: list[Cluster]
+    facts: Facts = NOTHING
 
 
 Plan = list[Any]  # Let | Loop or Guard with a planned body | _Segment
@@ -147,6 +149,8 @@ class _Function:
         self.packing = dims.multiply(dims.ceildiv(scratch, ALIGN), ALIGN)
         self.packed = 0  # bytes behind the buffers
         self.private = self._private(planned)
+        self.facts = NOTHING
+        self._learn(planned)
         values = self._prologue()
         with self.e.loop(V("i64", "%begin"), V("i64", "%end"), self.e.i64(1)) as chunk:
             self._run(planned, values | {parallel.var: chunk})
@@ -250,6 +254,15 @@ class _Function:
                         readers.setdefault(operand.name, set()).add(number)
         return {name for name, count in made.items() if count == 1 and len(readers.get(name, ())) == 1} & self.resident
 
+    def _learn(self, planned: Plan) -> None:
+        """Note for each segment what its statements tell of their values."""
+        segments = list(_segments(planned))
+        names = [{name for each in _clusters([segment]) for name in _names(each)} for segment in segments]
+        far = self.outputs | {b.name for b in self.program.buffers.values() if b.space == GM}
+        for number, segment in enumerate(segments):
+            elsewhere = set().union(*names[:number], *names[number + 1 :])
+            segment.facts = facts_of([s for each in _clusters([segment]) for s in each.statements], far | elsewhere)
+
     def _allocate(self, planned: Plan) -> tuple[dict[str, Dim], Dim]:
         """Scratch offsets: first fit over lifetimes in cluster order; buffers of unknown size go behind, unshared."""
         lifetimes: dict[str, list[int]] = {}
@@ -295,6 +308,7 @@ class _Function:
                 values = values | {item.name: emit_dim(e, item.value, values)}
                 self.lets[item.name] = item.value
             elif isinstance(item, _Segment):
+                self.facts = item.facts
                 inside = list(_clusters([item]))
                 busiest = max(inside, key=lambda each: len(each.statements))
                 ahead = self.ahead if len(inside) > 1 else self.near_ahead
@@ -433,15 +447,20 @@ class _Function:
         return checked.index(statement.target.name.partition("_")[0])
 
 
-def _clusters(planned: Plan) -> Iterator[Cluster]:
+def _segments(planned: Plan) -> Iterator[_Segment]:
     for item in planned:
         if isinstance(item, _Segment):
-            for each in item.clusters:
-                yield each
-                if each.epilogue is not None:
-                    yield each.epilogue
+            yield item
         elif isinstance(item, tuple):
-            yield from _clusters(item[1])
+            yield from _segments(item[1])
+
+
+def _clusters(planned: Plan) -> Iterator[Cluster]:
+    for segment in _segments(planned):
+        for each in segment.clusters:
+            yield each
+            if each.epilogue is not None:
+                yield each.epilogue
 
 
 def _names(each: Cluster) -> set[str]:

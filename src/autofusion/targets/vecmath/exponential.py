@@ -95,9 +95,12 @@ def half_expm1(x: Lanes) -> Lanes:
 
 def exp(e: Emitter, x: V) -> V:
     """e^x = 2^n * e^r."""
-    a = Lanes(e, x)
-    lowest, highest = EXP_RANGE[format_of(x).scalar]
-    rounding, r = reduce(a.at_most(highest).at_least(lowest))
+    return exp_falling(e, Lanes(e, x).at_most(EXP_RANGE[format_of(x).scalar][1]).v)
+
+
+def exp_falling(e: Emitter, x: V) -> V:
+    """e^x of x that is at most 0, or no more than a result can be."""
+    rounding, r = reduce(Lanes(e, x).at_least(EXP_RANGE[format_of(x).scalar][0]))
     return scale(exp_reduced(r), rounding).v
 
 
