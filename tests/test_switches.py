@@ -48,16 +48,6 @@ def _covers_nothing(self: Any, *operands: Any) -> bool:
     return False
 
 
-class _Never:
-    """An attribute that is False whatever is assigned."""
-
-    def __get__(self, instance: Any, owner: Any = None) -> bool:
-        return False
-
-    def __set__(self, instance: Any, value: bool) -> None:
-        pass
-
-
 KEPT_PASSES = tuple(each for each in passes.PASSES if each.name not in ("fold_constants", "cse"))
 SWITCHES = {
     "fusion": Switch({"fuse": False}),
@@ -72,7 +62,7 @@ SWITCHES = {
     "division by a reciprocal": Switch(replaced=((division, "pays", lambda *_: False),)),
     "what statements tell": Switch(replaced=((render, "facts_of", lambda *_: facts.NOTHING),)),
     "reads by whole lines": Switch(replaced=((loops.Nest, "_head", lambda *_: None),)),
-    "functions by pieces": Switch(replaced=((emit.Emitter, "chooses", _Never()),)),
+    "functions by pieces": Switch(replaced=((emit.Emitter, "chooses", False),)),
     "max and min without a test": Switch(replaced=((loops.NanFlow, "covers", _covers_nothing),)),
     "stores past the caches": Switch(replaced=((render, "PAST", 1 << 62),)),
     "prefetch": Switch(replaced=((render, "FAR", 1 << 62),)),

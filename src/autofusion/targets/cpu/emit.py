@@ -103,11 +103,14 @@ class Emitter:
         self.fma = fma
         self.ldexp = ldexp
         self.half = half
-        self.chooses = x86 >= 64
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.counter = 0
         self.label = "entry"
+
+    @property
+    def chooses(self) -> bool:
+        return self.x86 >= 64
 
     # -- names and lines ------------------------------------------------------------------------------------------
     def fresh(self, prefix: str = "v") -> str:

@@ -25,6 +25,7 @@ REGISTER = {
     DType.FLOAT32: "float",
     DType.FLOAT64: "double",
 }
+LINE = 64  # bytes of a cache line
 MEMORY = REGISTER | {DType.BOOL: "i8", DType.FLOAT16: "i16", DType.BFLOAT16: "i16"}
 
 
@@ -131,6 +132,12 @@ def first_lanes(e: Emitter, count: V, lanes: int) -> V:
     if count.ref == "1":
         count = e.value("i64", 'call i64 asm "", "=r,0"(i64 1)')
     return e.cmp("icmp ult", lane_numbers(e, "i64", lanes), e.splat(count, lanes))
+
+
+def before_line(e: Emitter, pointer: V, dtype: DType) -> V:
+    """How many whole elements lie between an address and the next cache line; 0 where it begins one."""
+    left = e.op("and", e.sub(e.i64(0), e.cast("ptrtoint", pointer, "i64")), e.i64(LINE - 1))
+    return e.op("udiv", left, e.i64(dtype.size))
 
 
 def load_contiguous(e: Emitter, pointer: V, dtype: DType, lanes: int, mask: V | None) -> V:

@@ -26,8 +26,10 @@ from autofusion.targets.cpu.dimension import emit_dim, lanes_along
 from autofusion.targets.cpu.emit import Emitter
 from autofusion.targets.cpu.facts import EXTREMES, Facts
 from autofusion.targets.cpu.lanes import (
+    LINE,
     MEMORY,
     REGISTER,
+    before_line,
     first_lanes,
     load_contiguous,
     load_scattered,
@@ -43,7 +45,6 @@ from autofusion.targets.vecmath.values import V, lanes_of, vector
 
 BLOCK = 64  # vectors that one fold state adds up before it goes into the compensated pair
 STATES = 4  # independent fold states: the latency of an addition times its throughput
-LINE = 64  # bytes of a cache line
 FEW = 16  # vectors of a row that is too short to be read by whole lines
 LIGHT = 6  # statements up to which the loop of a fold is unrolled
 
@@ -317,27 +318,20 @@ class Nest:
             self._store_fold(fold, self._across(fold, self._total(fold)), point)
 
     def _head(self, axis: Axis) -> V | None:
-        """Folds whose order is free take the elements before the first cache line at once: loads across two lines cost
-        twice, and NumPy's large arrays begin 16 bytes into one. The first element after those."""
+        """Take the elements before the first cache line at once, in a fold whose order is free: loads across two lines
+        cost twice, and NumPy's large arrays begin 16 bytes into one. How many that were; None for other folds."""
         e = self.e
-        refs = {
-            self.memory.ref(fold.operand)
-            for fold in self.cluster.folds
-            if fold.fold in EXTREMES
-            and isinstance(fold.operand, Access)
-            and not self.memory.in_memory(fold.operand.name)
-        }
-        if len(refs) != 1 or len(self.cluster.folds) != len(self.cluster.statements):
+        fold, *others = self.cluster.statements
+        if others or not isinstance(fold, Fold) or fold.fold not in EXTREMES or not isinstance(fold.operand, Access):
             return None
-        (ref,) = refs
-        extent, size = axis.extent, ref.dtype.size
-        known = isinstance(extent, int) and extent >= FEW * self.lanes
-        if not known or self.lanes * size != LINE or coefficient_of(ref.offset, axis.name) != 1:
+        if self.memory.in_memory(fold.operand.name):  # of our own, and aligned
+            return None
+        ref, extent = self.memory.ref(fold.operand), axis.extent
+        long = isinstance(extent, int) and extent >= FEW * self.lanes
+        if not long or self.lanes * ref.dtype.size != LINE or coefficient_of(ref.offset, axis.name) != 1:
             return None
         start = self._point(axis, e.i64(0), self.lanes, None)
-        address = e.cast("ptrtoint", e.gep(ref.base, self._offset(ref.offset, start), MEMORY[ref.dtype]), "i64")
-        before = e.op("and", e.sub(e.i64(0), address), e.i64(LINE - 1))
-        head = e.op("udiv", before, e.i64(size))
+        head = before_line(e, e.gep(ref.base, self._offset(ref.offset, start), MEMORY[ref.dtype]), ref.dtype)
         with e.when(e.cmp("icmp sgt", head, e.i64(0))):
             self._body(self._point(axis, e.i64(0), self.lanes, first_lanes(e, head, self.lanes)), 0)
         return head

@@ -48,8 +48,10 @@ class Emitter(Protocol):
 
     fma: bool
     ldexp: bool
-    chooses: bool
     wide: bool
+
+    @property
+    def chooses(self) -> bool: ...
 
     def const(self, type_: str, value: float | int | bool) -> V: ...
     def bits(self, type_: str, pattern: int) -> V: ...
