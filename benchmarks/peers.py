@@ -182,5 +182,7 @@ PEERS = {
 YARDSTICKS = {
     "numba": Peer("numba", yardsticks.numba, ("numba",), ("numba",), yardsticks.NUMBA),
     "hand-c": Peer("hand-c", yardsticks.hand_c, ("numpy",), (), yardsticks.HAND_C),
+    "in-place": Peer("in-place", yardsticks.in_place, ("autofusion",), (), ("adamw",)),
+    "torch-fused": Peer("torch-fused", yardsticks.torch_fused, ("torch.optim",), ("torch",), ("adamw",)),
 }
 EVERYONE = PEERS | YARDSTICKS

@@ -1,4 +1,7 @@
-"""What a loop written by hand reaches: C in one pass (`yardsticks.c`), and Numba. Output buffers are given."""
+"""What a loop written by hand reaches: C in one pass (`yardsticks.c`), and Numba. Output buffers are given.
+
+And an optimiser's step that writes where the parameters and moments are: this package's, and PyTorch's fused one.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,52 @@ def numba(workload: Workload, case: Case, threads: int) -> Callable[[], Any]:
     def run() -> list[Array]:
         function(*inputs, *outputs)
         return outputs
+
+    return run
+
+
+RATE, BETAS, EPSILON, DECAY, STEP = 1e-3, (0.9, 0.999), 1e-8, 0.01, 10  # of `modules.adamw`
+
+
+def in_place(workload: Workload, case: Case, threads: int) -> Callable[[], Any]:
+    """This package's step, which writes into its arguments. What is given back is the first call's, for checking."""
+    import autofusion
+    from autofusion import sqrt
+
+    @autofusion.jit
+    def step(p: Any, g: Any, m: Any, v: Any) -> None:
+        m[...] = m * BETAS[0] + g * (1 - BETAS[0])
+        v[...] = v * BETAS[1] + g * g * (1 - BETAS[1])
+        root = sqrt(v) / math.sqrt(1 - BETAS[1] ** STEP) + EPSILON
+        p[...] = p * (1 - RATE * DECAY) - (RATE / (1 - BETAS[0] ** STEP)) * m / root
+
+    p, g, m, v = (np.array(x) for x in case.inputs)
+    step(p, g, m, v)
+    first = [x.copy() for x in (p, m, v)]
+
+    def run() -> list[Array]:
+        step(p, g, m, v)
+        return first
+
+    return run
+
+
+def torch_fused(workload: Workload, case: Case, threads: int) -> Callable[[], Any]:
+    """PyTorch's, on tensors; likewise."""
+    import torch
+
+    torch.set_num_threads(threads)
+    p, g, m, v = (torch.from_numpy(np.array(x)) for x in case.inputs)
+    p.requires_grad_()
+    p.grad = g
+    optimiser = torch.optim.AdamW([p], lr=RATE, betas=BETAS, eps=EPSILON, weight_decay=DECAY, fused=True)
+    optimiser.state[p] = {"step": torch.tensor(STEP - 1.0), "exp_avg": m, "exp_avg_sq": v}
+    optimiser.step()
+    first = [x.detach().clone().numpy() for x in (p, m, v)]
+
+    def run() -> list[Array]:
+        optimiser.step()
+        return first
 
     return run
 
