@@ -1,6 +1,6 @@
 """Parts by themselves: `python -m benchmarks micro [gemm|math|launch|barrier|compile] [--threads 1,2]`.
 
-gemm      products of float32 matrices in GFLOP/s, and as a share of the multiply-add rate measured beside them
+gemm      products of float32 matrices in GFLOP/s, and as a share of what multiply-adds or reading allow
 math      vector functions: nanoseconds an element, and the largest error in units of the last place, against mpmath
 launch    one call that adds 16 floats, NumPy arrays in and out; calls with four tensors, by PyTorch's ways
 barrier   a phase of a launch with nothing to do: the barrier between two phases
@@ -51,6 +51,7 @@ FUNCTIONS: tuple[tuple[str, float, float], ...] = (  # name, and from where to w
     ("expm1", -20, 80),
 )
 PHASES = 1000
+NEAR = 0.93  # of the best probe: the machine was itself
 
 
 def median(run: Callable[[], object], seconds: float = 0.3) -> float:
@@ -65,21 +66,46 @@ def median(run: Callable[[], object], seconds: float = 0.3) -> float:
     return statistics.median(samples)
 
 
-def gemm(threads: int) -> None:
-    """Operands known at run time, and weights known at compile time."""
+def gemm(threads: int, seconds: float = 1.5) -> None:
+    """Operands known at run time, which are packed within the time, and weights known at compile time.
+
+    The bound of a product is the longer of its multiply-adds at the rate measured beside them, and of reading its
+    operands. Calls count that have a probe near the best one before and after.
+    """
     rng = np.random.default_rng(0)
-    peak = max(probes.fma_rate(threads) for _ in range(10))
-    print(f"products, {threads} threads{'run time':>18s}{'share':>8s}{'constant':>12s}{'share':>8s}   GFLOP/s")
+    print(f"products, {threads} threads{'run time':>20s}{'constant':>26s}")
+    print(f"{'':24s}" + f"{'GFLOP/s':>10s}{'best':>8s}{'median':>8s}" * 2 + "   of the bound")
     for name, left, right in SHAPES:
         a, b = rng.standard_normal(left, np.float32), rng.standard_normal(right, np.float32)
         flops = 2 * math.prod(left) * right[-1]
+        reading = (a.nbytes + b.nbytes) / max(probes.read_rate(threads, a.nbytes + b.nbytes) for _ in range(5)) * 1e-9
         both = af.compile(lambda x, y: x @ y, [a, b])
         weights = af.compile(lambda x, y=b: x @ y, [a])
-        rates = [
-            flops / median(partial(run, *given, threads=threads)) * 1e-9
-            for run, given in ((both, (a, b)), (weights, (a,)))
-        ]
-        print(f"  {name:24s}" + "".join(f"{rate:12.1f}{rate / peak:8.1%}" for rate in rates))
+        line, bound = f"  {name:22s}", ""
+        for run, given in ((both, (a, b)), (weights, (a,))):
+            peak, times = undisturbed(partial(run, *given, threads=threads), threads, seconds)
+            least = max(flops / (peak * 1e9), reading)
+            bound = "reading" if least == reading else "multiply-adds"
+            middle = statistics.median(times)
+            line += f"{flops / middle * 1e-9:10.1f}{least / min(times):8.1%}{least / middle:8.1%}"
+        print(f"{line}   {bound}")
+
+
+def undisturbed(run: Callable[[], object], threads: int, seconds: float) -> tuple[float, list[float]]:
+    """The best multiply-add rate, and the seconds of those calls that stand between two readings near it."""
+    run()
+    calls: list[tuple[float, float]] = []
+    end = time.perf_counter() + seconds
+    before = probes.fma_rate(threads)
+    while time.perf_counter() < end or len(calls) < 5:
+        start = time.perf_counter()
+        run()
+        taken = time.perf_counter() - start
+        after = probes.fma_rate(threads)
+        calls.append((min(before, after), taken))
+        before = after
+    best = max(rate for rate, _ in calls)
+    return best, [taken for rate, taken in calls if rate > NEAR * best]
 
 
 def vector_math(threads: int, few: int = 1 << 16, many: int = 1 << 18, checked: int = 1500) -> None:

@@ -84,6 +84,30 @@ double copy_rate(int threads, size_t footprint, int repeat) {
   return best;
 }
 
+/* GB/s of `threads` threads together, each reading a buffer of its own, `repeat` times; they were read before. */
+double read_rate(int threads, size_t footprint, int repeat) {
+  size_t each = footprint / threads / 256 * 256;
+  char *memory = aligned_alloc(64, each * threads);
+  if (!memory) return -1;
+  double start = 0, sum = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+  {
+    char *mine = memory + each * omp_get_thread_num();
+    memset(mine, 0, each);
+    Vector total[4] = {{0}, {0}, {0}, {0}};
+#pragma omp barrier
+#pragma omp single
+    start = omp_get_wtime();
+    for (int i = 0; i < repeat; i++)
+      for (size_t at = 0; at < each; at += 4 * BYTES)
+        for (int k = 0; k < 4; k++) total[k] += *(Vector *)(mine + at + k * BYTES);
+    for (int k = 0; k < 4; k++) sum += total[k][0];
+  }
+  double seconds = omp_get_wtime() - start;
+  free(memory);
+  return sum == 0 ? (double)each * threads * repeat / seconds * 1e-9 : 0;
+}
+
 /* A kernel of the runtime that does nothing. */
 void nothing(void *const *buffers, const int64_t *symbols, int64_t begin, int64_t end, char *scratch, int64_t *status) {
   (void)buffers, (void)symbols, (void)begin, (void)end, (void)scratch, (void)status;

@@ -87,6 +87,14 @@ def copy_rate(threads: int, footprint: int) -> float:
         return float(function(threads, footprint, max(2, (1 << 26) // footprint)))
 
 
+def read_rate(threads: int, footprint: int) -> float:
+    """GB/s of `threads` threads together. Raises Missing."""
+    function = library("probes").read_rate
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+    with bound(threads):
+        return float(function(threads, footprint, max(2, (1 << 27) // footprint)))
+
+
 def take(threads: int) -> Reading:
     """A reading; some tens of milliseconds."""
     return Reading(fma_rate(threads), copy_rate(threads, PROBED))
