@@ -19,7 +19,6 @@ from autofusion import dims
 from autofusion.dims import Dim, Expr, coefficient_of, symbols
 from autofusion.dtypes import DType
 from autofusion.kernel.ir import Access, Axis, Copy, Fold, Gather, Literal, Map, Operand, Scan, Statement, operands_of
-from autofusion.ops.folds import FOLDS
 from autofusion.targets.cpu import division
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim, lanes_along
@@ -40,6 +39,7 @@ from autofusion.targets.cpu.lanes import (
 )
 from autofusion.targets.cpu.nans import PROPAGATING, NanFlow, is_number
 from autofusion.targets.cpu.primitives import PRIMITIVES, convert
+from autofusion.targets.cpu.states import State
 from autofusion.targets.vecmath.exponential import exp_falling
 from autofusion.targets.vecmath.values import V, lanes_of, vector
 
@@ -119,8 +119,7 @@ class Nest:
         self.vector_axis = self._choose_axis()
         self.lanes = self._choose_lanes(lane_bytes)
         self.hoisted: dict[str, V] = {}
-        self.states: dict[int, list[V]] = {}
-        self.pairs: dict[int, tuple[V, V]] = {}
+        self.states = {id(f): State(e, f, f.target.name in memory.facts.blind) for f in cluster.folds}
         self.nans = NanFlow()
         self.divisors: dict[str, division.Divisor] = {}
 
@@ -292,7 +291,7 @@ class Nest:
                 self._blocks(inner, 32, lambda lo, hi: self._serial(inner, lo, hi, point))
         self.values = saved
         for fold in self.cluster.folds:
-            self._store_fold(fold, self._total(fold), point)
+            self._store_fold(fold, self.states[id(fold)].total(), point)
 
     def _serial(self, axis: Axis, begin: V, end: V, point: Point) -> None:
         with self.e.loop(begin, end, self.e.i64(1)) as index:
@@ -315,7 +314,8 @@ class Nest:
                 self._blocks(axis, block, lambda lo, hi: self._over_lanes(axis, self._body, unroll, lo, hi))
         point = Point(self.values, 1, None)
         for fold in self.cluster.folds:
-            self._store_fold(fold, self._across(fold, self._total(fold)), point)
+            state = self.states[id(fold)]
+            self._store_fold(fold, state.across(state.total()), point)
 
     def _head(self, axis: Axis) -> V | None:
         """Take the elements before the first cache line at once, in a fold whose order is free: loads across two lines
@@ -345,25 +345,14 @@ class Nest:
         return not isinstance(total, int) or total > BLOCK
 
     def _open_states(self, lanes: int, count: int, long: bool) -> None:
-        e = self.e
-        for fold in self.cluster.folds:
-            type_ = vector(REGISTER[fold.dtype], lanes)
-            identity = e.const(type_, FOLDS[fold.fold].identity(fold.dtype))
-            slots = [e.slot(type_) for _ in range(count)]
-            for slot in slots:
-                e.set(slot, identity)
-            self.states[id(fold)] = slots
-            if long and FOLDS[fold.fold].compensated and fold.dtype.is_float:
-                pair = (e.slot(type_), e.slot(type_))
-                for slot in pair:
-                    e.set(slot, identity)
-                self.pairs[id(fold)] = pair
+        for state in self.states.values():
+            state.open(lanes, count, long)
 
     def _blocks(self, axis: Axis, size: int, run: Callable[[V, V], None]) -> None:
         """Run over an axis, in blocks where a compensated pair takes the states up after each."""
         e = self.e
         end = emit_dim(e, axis.extent, self.values)
-        if not self.pairs:
+        if all(state.pair is None for state in self.states.values()):
             run(e.i64(0), end)
             return
         if _known(end) and int(end.ref) <= size:
@@ -376,64 +365,13 @@ class Nest:
             self._flush()
 
     def _flush(self) -> None:
-        """Move the states into the compensated pairs: s + x = t exactly with error, by Knuth's TwoSum."""
-        e = self.e
-        for fold in self.cluster.folds:
-            if id(fold) not in self.pairs:
-                continue
-            x = self._merged(fold)
-            high, low = self.pairs[id(fold)]
-            s = e.get(high, x.type)
-            t = e.op("fadd", s, x)
-            z = e.op("fsub", t, s)
-            error = e.op("fadd", e.op("fsub", s, e.op("fsub", t, z)), e.op("fsub", x, z))
-            e.set(high, t)
-            e.set(low, e.op("fadd", e.get(low, x.type), error))
-            identity = e.const(x.type, FOLDS[fold.fold].identity(fold.dtype))
-            for slot in self.states[id(fold)]:
-                e.set(slot, identity)
-
-    def _merged(self, fold: Fold) -> V:
-        """All states of a fold as one."""
-        lanes = self._state_lanes(fold)
-        type_ = vector(REGISTER[fold.dtype], lanes)
-        values = [self.e.get(slot, type_) for slot in self.states[id(fold)]]
-        while len(values) > 1:
-            values = [self._step(fold, a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-        return values[0]
-
-    def _state_lanes(self, fold: Fold) -> int:
-        return self.lanes
-
-    def _total(self, fold: Fold) -> V:
-        merged = self._merged(fold)
-        if id(fold) not in self.pairs:
-            return merged
-        e = self.e
-        high, low = (e.get(slot, merged.type) for slot in self.pairs[id(fold)])
-        finite = e.cmp("fcmp oeq", e.op("fsub", low, low), e.const(low.type, 0.0))
-        return e.select(finite, e.op("fadd", high, low), high)
-
-    def _across(self, fold: Fold, state: V) -> V:
-        """Fold the lanes of a state, halves onto each other."""
-        e = self.e
-        while lanes_of(state.type) > 1:
-            half = lanes_of(state.type) // 2
-            low, high = (e.shuffle(state, None, range(start, start + half)) for start in (0, half))
-            if half == 1:
-                low, high = e.extract(state, 0), e.extract(state, 1)
-            state = self._step(fold, low, high)
-        return state
-
-    def _step(self, fold: Fold, a: V, b: V) -> V:
-        if fold.target.name in self.memory.facts.blind:
-            return self.e.pick(fold.fold == "max", a, b)
-        return PRIMITIVES[FOLDS[fold.fold].step](self.e, [a, b], fold.dtype, fold.dtype)
+        for state in self.states.values():
+            state.flush()
 
     def _store_fold(self, fold: Fold, state: V, point: Point) -> None:
         ref = self.memory.ref(fold.target)
         if fold.accumulate:
-            state = self._step(fold, self._load(ref, point), state)
+            state = self.states[id(fold)].step(self._load(ref, point), state)
         self._store(ref, state, point)
 
     # -- one point ---------------------------------------------------------------------------------------------------
@@ -491,13 +429,7 @@ class Nest:
     def _fold_in(self, fold: Fold, point: Point, state: int) -> None:
         e = self.e
         value = convert(e, self._operand(fold.operand, point), self._source_type(fold.operand), fold.dtype)
-        slots = self.states[id(fold)]
-        slot = slots[state % len(slots)]
-        held = e.get(slot, value.type)
-        stepped = self._step(fold, held, value)
-        if point.mask is not None:
-            stepped = e.select(point.mask, stepped, held)
-        e.set(slot, stepped)
+        self.states[id(fold)].take(value, state, point.mask)
 
     def _source_type(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self.memory.dtype(operand.name)
