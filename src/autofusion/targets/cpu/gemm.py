@@ -37,6 +37,9 @@ from autofusion.targets.vecmath.values import V, vector
 
 DEPTH = 4096  # bytes: of a packed block's lines, at most
 WIDTH = 8192  # bytes: of the rows of a packed right operand, at most
+LOW = 64  # rows up to which packing the right operand costs as much as sums that are stored and loaded again:
+RESIDENT = 1 << 20  # bytes of it that are packed at once then, and found in the second-level cache,
+SHALLOW = 128  # but at least such a depth
 NEAR = 1 << 19  # bytes of a packed left operand: it stays in the second-level cache
 STEPS = 16  # depth of a block where few rows stream the right operand: so many rows of it are read side by side
 STREAMED = 4  # rows up to which they do
@@ -153,7 +156,10 @@ class Gemm:
         self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
         self.packs_left = self._packs_left(rows, columns)
         size = statement.dtype.size
-        self.deepest = _even(roles.depth.extent, DEPTH // size, max(UNROLL, self.lanes))
+        most = DEPTH // size
+        if self.packs_right and rows <= LOW:
+            most = min(most, max(SHALLOW, RESIDENT // (min(columns, WIDTH // size) * size)))
+        self.deepest = _even(roles.depth.extent, most, max(UNROLL, self.lanes))
         if rows <= STREAMED and neighbours and not roles.cut:  # nothing is packed then
             self.deepest = STEPS if roles.panels is None else MANY
         self.tallest = _even(
