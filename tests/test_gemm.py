@@ -263,3 +263,37 @@ def test_one_copy_for_all_readers() -> None:
     F.output(F.matmul(F.tanh(F.matmul(x, w)), w))
     graph = passes.lay_out(passes.run(F.build()), api.find_target("cpu"))
     assert len(graph.constants) == 1
+
+
+DEEP = {  # and whether the work is worth the sharing, and its result small beside it
+    (1, 65536, 64): True,
+    (5, 10001, 37): True,
+    (64, 16384, 64): True,
+    (13, 40000, 1): True,
+    (1, 1 << 20, 1): True,
+    (13, 8192, 1): False,
+    (48, 3000, 200): False,
+}
+
+
+@pytest.mark.parametrize("turned", list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize("shape", DEEP)
+def test_a_long_depth_is_summed_in_parts(shape: tuple[int, int, int], turned: tuple[bool, bool]) -> None:
+    """Of a small result; the parts are the target's, so the numbers do not depend on the threads."""
+    graph, arrays = product(*shape, turned=turned)
+    check(graph, arrays, turned)
+    run = api.compile_graph(graph)
+    parts = " parts=" in str(run.explain())
+    assert parts is DEEP[shape]  # the target counts two cores where there is one
+    assert np.array_equal(run(*arrays, threads=1), run(*arrays, threads=2))
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT64, DType.INT32, DType.BFLOAT16, DType.FLOAT16])
+def test_types_of_a_long_depth(dtype: DType) -> None:
+    if dtype.is_float:
+        check(*product(4, 9000, 33, dtype))
+        return
+    F = GraphBuilder("integers")
+    x, w = (RNG.integers(-(2**31), 2**31, s, np.int32) for s in ((4, 9000), (9000, 33)))
+    F.output(F.matmul(F.input("x", dtype, x.shape), F.input("w", dtype, w.shape)))
+    assert np.array_equal(api.compile_graph(F.build())(x, w), x @ w)

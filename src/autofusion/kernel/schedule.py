@@ -38,6 +38,7 @@ SIZE_HINT = 512
 LINE = 64  # elements
 FEW_ROWS = 8  # fewer independent rows than this leave cores idle
 PART = 16384  # elements of a long fold that a part is worth
+DEEP = 16  # times the longest side of a result: a depth that is summed in parts
 DEPTH = 384  # of a block of a contraction: with two vectors of columns it stays near
 TALLEST, WIDEST = 1024, 2048  # rows and columns of a tile of a product
 VECTOR = 64  # elements, of the longest vectors' multiples
@@ -169,6 +170,12 @@ class Analysis:
         """How many statements have the axis; a contraction's own depth axis is walked by the contraction itself."""
         mine = [s for s in self.kernel.statements if name in {a.name for a in (*s.axes, *reduced_of(s))}]
         return 2 if any(not isinstance(s, Contract) for s in mine) else len(mine)
+
+    @cached_property
+    def depths(self) -> list[str]:
+        """Axes that nothing but one contraction sums over: parts of them can be summed apart."""
+        own = [a.name for s in self.contractions for a in s.reduced]
+        return [n for n in own if n not in self.broken | self.scanned and self._owners(n) == 1]
 
     @cached_property
     def contractions(self) -> list[Contract]:
@@ -411,11 +418,15 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
 
 
 def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule:
-    """Tiles as large as leaves one for each core: operands are packed once a tile."""
+    """Tiles as large as leaves one for each core: operands are packed once a tile. Of a small result and a long depth,
+    cores sum parts."""
     rows, columns = (str(i) for i in main.target.index[-2:])
     most = {rows: TALLEST, columns: WIDEST}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
     enough = min(target.cores, int(_total_work(analysis) // 2e6))
+    shared = _shared_depth(analysis, main, enough) if _tiles(analysis, tiles) < enough else None
+    if shared is not None:
+        return Schedule((), (shared,), 1, (128, 256, 0), enough)
     least = {rows: 16, columns: 64}
     while _tiles(analysis, tiles) < enough:
         name = max((n for n in tiles if n in least), key=lambda n: (tiles[n], n == rows), default="")
@@ -423,6 +434,20 @@ def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule
             break
         tiles[name] = _half(tiles[name])
     return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), (), CHUNKS, (128, 256, 0))
+
+
+def _shared_depth(analysis: Analysis, main: Contract, parts: int) -> Tile | None:
+    """The depth in as many parts, where the result is small beside it: its tiles would each read much of an operand
+    again."""
+    if len(analysis.depths) != 1 or main.dtype.is_reduced:  # partial sums are not rounded to few bits
+        return None
+    (axis,) = analysis.depths
+    depth, sizes = analysis.extents[axis], [a.extent for a in main.axes]
+    if not isinstance(depth, int) or any(not isinstance(size, int) or size * DEEP > depth for size in sizes):
+        return None
+    if main.dtype.size * estimate(product(sizes)) > FAR:
+        return None
+    return Tile(axis, -(-depth // parts // VECTOR) * VECTOR)
 
 
 def _half(size: int) -> int:

@@ -84,6 +84,8 @@ class Builder:
     def _legal_stream(self) -> dict[str, int]:
         """The schedule's streamed axis. A unit of its own that contracts walks the axes of its contractions itself."""
         legal = self.analysis.streamable_with(own_contractions=not self.divided)
+        if self.schedule.parts > 1 and not self.divided:
+            legal += self.analysis.depths
         illegal = [t.axis for t in self.schedule.stream if t.axis not in legal or t.axis in self.outer]
         if illegal:
             raise TargetError(f"schedule: axis {illegal[0]} cannot be streamed; these can: {legal}")
