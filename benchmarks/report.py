@@ -65,7 +65,7 @@ def text(results: dict[str, Any]) -> str:
     ]
     for threads, roofline in results["rooflines"].items():
         rates = ", ".join(f"{rate:.0f} to {int(size) >> 10:,} KiB" for size, rate in roofline["copy"].items())
-        lines.append(f"{_plural(int(threads))}: {roofline['fma']:.0f} GFLOP/s; copies, GB/s: {rates}")
+        lines.append(f"{plural(int(threads))}: {roofline['fma']:.0f} GFLOP/s; copies, GB/s: {rates}")
     for (workload, threads), row in cells(results).items():
         lines += ["", *_table(workload, threads, row, results["rooflines"][str(threads)]["ms"][workload])]
     for threads in results["rooflines"]:
@@ -73,12 +73,12 @@ def text(results: dict[str, Any]) -> str:
         if found:
             faster = sum(r < 1 for r in found)
             mean = f"geometric mean of {OURS} over the best peer {geometric_mean(found):.3f}"
-            lines += ["", f"{_plural(int(threads))}: {mean}, faster in {faster} of {len(found)}"]
+            lines += ["", f"{plural(int(threads))}: {mean}, faster in {faster} of {len(found)}"]
             lines += [f"  over {name} {mean:.3f} ({count})" for name, mean, count in _against(results, int(threads))]
     return "\n".join(lines)
 
 
-def _plural(threads: int) -> str:
+def plural(threads: int) -> str:
     return f"{threads} thread{'s' if threads > 1 else ''}"
 
 
@@ -100,7 +100,7 @@ HEAD = f"{'peer':14s}" + "".join(name.rjust(width) for name, width in COLUMNS)
 
 def _table(workload: str, threads: int, row: Sequence[Result], roofline: float) -> list[str]:
     best = best_peer(row)
-    lines = [f"{workload}, {_plural(threads)}, roofline {roofline:.4g} ms", HEAD]
+    lines = [f"{workload}, {plural(threads)}, roofline {roofline:.4g} ms", HEAD]
     for each in row:
         if "median_ms" not in each:
             lines.append(f"{each['peer']:14s}{each['status']}: {each.get('reason', '')}")
@@ -143,7 +143,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
         for name, points in shown.items():
             style = {"marker": "D", "s": 46, "zorder": 3} if name == OURS else {"marker": "o", "s": 20, "alpha": 0.7}
             panel.scatter([x for x, _ in points], [y for _, y in points], label=name, **style)
-        panel.set(xscale="log", title=_plural(threads), xlabel="time over the roofline")
+        panel.set(xscale="log", title=plural(threads), xlabel="time over the roofline")
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter("")
         panel.set_yticks(range(len(names)), names)
@@ -184,11 +184,17 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("report", "print and draw results")
     parser.add_argument("results", metavar="RESULTS", help="what `run --output` wrote")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a drawing, .png or .svg")
+    parser.add_argument("--markdown", action="store_true", help="tables for a document")
     given = parser.parse_args(arguments)
     if given.plot is not None and given.plot.suffix not in (".png", ".svg"):
         parser.error(f"--plot {given.plot}: expected a name that ends in .png or .svg")
     results = read(given.results)
-    print(text(results))
+    if given.markdown:
+        from benchmarks import markdown
+
+        print(markdown.tables(results))
+    else:
+        print(text(results))
     if given.plot is not None:
         try:
             plot(results, given.plot)

@@ -251,6 +251,19 @@ def test_the_best_peer_is_right_and_no_yardstick() -> None:
     assert report.best_peer([result("ours", 1.0), result("eager", 1.0, "wrong")]) is None
 
 
+def test_report_as_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = {**RESULTS, "results": [*RESULTS["results"], result("ours-torch", 4.5)]}
+    code, out, _ = run(capsys, "report", stored(tmp_path, both), "--markdown")
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
+    head, _, row, torch_head, _, torch_row = table
+    assert code == 0 and len(head) == len(row) and len(torch_head) == len(torch_row)
+    shown = dict(zip(head, row, strict=True))
+    assert (shown["ours"], shown["eager"], shown["Inductor"], shown["JAX"]) == ("4", "8 ~", "1 ✗", "")
+    assert (shown["gain"], shown["roofline"], shown["MiB"]) == ("1.25", "2.00", "3")
+    assert torch_row[1:4] == ["4.5", "1 ✗", ""]
+    assert "Geometric mean of the gains 1.25; ahead in 1 of 1." in out
+
+
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "report", stored(tmp_path, RESULTS))
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
