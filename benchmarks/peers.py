@@ -166,13 +166,14 @@ def iree(workload: Workload, case: Case, threads: int) -> Run:
     return lambda: module.main(*held)
 
 
+TORCH_COMPILE = ("torch", "benchmarks.modules", "torch._inductor.compile_fx")  # brings Dynamo and AOTAutograd
 PEERS = {
     row.name: row
     for row in (
         Peer("ours", ours, ("autofusion", "onnx"), ("llvmlite", "numpy")),
-        Peer("ours-torch", ours_torch, ("torch", "benchmarks.modules", "autofusion.torch"), ("torch",)),
+        Peer("ours-torch", ours_torch, (*TORCH_COMPILE, "autofusion.torch"), ("torch",)),
         Peer("eager", eager, ("torch", "benchmarks.modules"), ("torch",)),
-        Peer("inductor", inductor, ("torch", "benchmarks.modules", "torch._inductor.compile_fx"), ("torch",)),
+        Peer("inductor", inductor, TORCH_COMPILE, ("torch",)),
         Peer("onnxruntime", onnxruntime, ("onnxruntime",), ("onnxruntime",)),
         Peer("openvino", openvino, ("openvino",), ("openvino",)),
         Peer("jax", jax, ("jax", "onnx"), ("jax", "jaxlib")),
