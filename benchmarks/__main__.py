@@ -13,6 +13,7 @@ COMMANDS = {
     "export": ("export:main", "write the workloads as ONNX models"),
     "ascend": ("ascend:main", "fused against op by op on the AI Core model"),
     "memory": ("memory:main", "what a call needs beside its inputs, and eager PyTorch"),
+    "cost": ("cost:main", "what the cost model predicts beside what is measured"),
     "partition": ("partition:main", "how the partition's time grows"),
     "compile_time": ("compile_time:main", "what compiling costs"),
     "onnx_suite": ("onnx_suite:main", "the ONNX backend suite"),

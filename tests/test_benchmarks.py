@@ -14,9 +14,10 @@ import pytest
 from ascend import CHIPS
 
 import autofusion
+from autofusion.jit import pipeline
 from autofusion.runtime import aicore
 from benchmarks import __main__ as command
-from benchmarks import ascend, judge, measure, memory, native, probes, report
+from benchmarks import ascend, cost, judge, measure, memory, native, probes, report
 from benchmarks.export import Arithmetic, Case, case_of
 from benchmarks.peers import EVERYONE, PEERS, YARDSTICKS, Peer
 from benchmarks.probes import SHARE, Reading, Roofline
@@ -306,6 +307,7 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("micro", "cache"), ("cache", "gemm, math, launch, barrier, compile")),
         (("ascend", "z_nothing"), ("z_nothing", "c_softmax")),
         (("export", "z_nothing"), ("workload 'z_nothing'",)),
+        (("cost", "z_nothing"), ("workload 'z_nothing'", "c_softmax")),
         (("measure",), ("command 'measure'", "run, report, compare")),
         (("report", "results.txt", "--plot", "x.pdf"), ("--plot x.pdf", ".png or .svg")),
         (("report", "/nowhere/results.json"), ("/nowhere/results.json", "No such file")),
@@ -342,6 +344,22 @@ def test_a_peer_that_is_not_installed() -> None:
     with pytest.raises(native.Missing, match="no_such_package_here is not installed"):
         peer.start()
     assert Peer("nobody", peer.load, (), ("no-such-package-here",)).versions() == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ways_to_compute_a_workload() -> None:
+    """Groupings and schedules other than the compiler's give the same numbers, and each has a prediction."""
+    case = small("c_layernorm_gelu")
+    model = autofusion.compile(str(case.model))
+    assert model.compilation is not None
+    made = cost.compilations(model.compilation.source, model.compilation.target)
+    assert {"partition", "unfused", "streamed"} <= made.keys()
+    for each in made.values():
+        run = autofusion.Compiled(each.graph, pipeline.load(each), each)
+        assert judge.share(run.run(case.inputs), case.expected(), case.eager()) <= 1
+    found = cost.measure("c_layernorm_gelu", small=True, rounds=1)
+    assert [way.name for way in found] == list(made)
+    assert all(way.predicted > 0 and way.measured > 0 for way in found)
 
 
 @pytest.mark.filterwarnings("ignore")

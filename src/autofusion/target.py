@@ -72,11 +72,13 @@ class Target:
 
     `lane_bytes`: width of one vector operation. `near_bytes`: what a core reads again at no cost (a first-level
     cache). `panel_bytes`: a row of the panels that constant columns of a contraction are read in; 0 for none.
-    `group_limit`: operators a group may hold (keeps the walk linear). `bandwidth`: bytes per microsecond
-    between GM and the chip, one core. `rate`: elementwise operations per microsecond, one core. `contract_rate`:
-    multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds. `dtypes`: element types that
-    storage may have. `computes`: the elementwise primitives that it has; None for all. `grain`: elementwise operations
-    that a part of a launch is worth, where a byte of large tensors counts as `byte_ops`; 0 counts statements alone.
+    `group_limit`: operators a group may hold (keeps the walk linear). `bandwidth`: bytes per microsecond between GM and
+    the chip, one core; `near_bandwidth`: where what a kernel reads and writes fits on-chip. `rate`: elementwise
+    operations per microsecond, one core; `row_ops`: vector operations that a statement's innermost loop takes to begin.
+    `contract_rate`: multiply-adds per microsecond, one core. `barrier_us`, `launch_us`: microseconds. `dtypes`: element
+    types that storage may have. `computes`: the elementwise primitives that it has; None for all. `grain`: elementwise
+    operations that a part of a launch is worth, where a byte of large tensors counts as `byte_ops`; 0 counts statements
+    alone.
     """
 
     name: str
@@ -90,6 +92,8 @@ class Target:
     panel_bytes: int = 0
     group_limit: int = 256
     bandwidth: float = 20_000.0
+    near_bandwidth: float = 100_000.0
+    row_ops: float = 2.0
     rate: float = 10_000.0
     contract_rate: float = 40_000.0
     barrier_us: float = 1.0

@@ -16,7 +16,7 @@ from autofusion.kernel import lower
 from autofusion.ops import Kind
 from autofusion.target import Target
 from autofusion.tile import build as tiling
-from autofusion.tile import traffic
+from autofusion.tile import cost, traffic
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,21 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
         compulsory_bytes(graph, known),
         known,
     )
+
+
+def predicted_us(compilation: Compilation, sizes: Mapping[str, int] | None = None, workers: int = 1) -> float:
+    """What the cost model gives for one call without its host operators, in microseconds."""
+    graph, target = compilation.graph, compilation.target
+    known = {name: estimate_symbol(name) for name in graph.symbols} | dict(sizes or {})
+    inside = {short: known[name] for name, short in canonical_symbols(graph).items()}
+    total = len(compilation.plan.launches) * target.launch_us
+    total += sum(len(launch.body) for launch in compilation.plan.launches) * target.barrier_us
+    costs: dict[str, float] = {}
+    for group in compilation.groups:
+        if group.code not in costs:
+            costs[group.code] = cost.cost(group.program, target, inside).total
+        total += costs[group.code]
+    return total
 
 
 def estimate_symbol(name: str) -> int:
