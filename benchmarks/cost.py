@@ -1,9 +1,9 @@
 """How well the cost model ranks: `python -m benchmarks cost [--small] [NAME …]`.
 
 Each workload is compiled as the compiler does it, and in other ways: with other groupings, and with other schedules of
-the same groups. Every way is timed, and set beside what the model gives. Printed are predicted and measured milliseconds,
-the rank correlation (Spearman's; times within 5 % of each other have one rank) over the workloads and over the ways of
-each, and the geometric mean of the factors that predictions are off by.
+the same groups. Every way is timed, and set beside what the model gives. Printed are milliseconds, the rank correlation
+(Spearman's; times within 5 % of each other have one rank) over the workloads and over the ways of each, and the
+geometric mean of the factors that predictions are off by.
 
 partition   as the compiler does it
 unfused     every operator a group of its own
