@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ascend import CHIPS
+from steady import grown
 
 import autofusion
 from autofusion.jit import pipeline
@@ -68,6 +69,23 @@ def test_a_workload_needs_no_more_memory_than_eager_pytorch(name: str) -> None:
     assert found.outputs == sum(each.nbytes for each in case.eager())
     assert found.eager >= found.outputs
     assert found.ratio <= (1.2 if name.startswith("h_resnet") else 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_workload_allocates_nothing_in_steady_state(name: str) -> None:
+    """Of arrays, of tensors, and with places of the caller's own."""
+    case = small(name)
+    torch = pytest.importorskip("torch")
+    model, arrays = autofusion.compile(str(case.model)), case.inputs
+    out = [np.empty_like(each) for each in model.run(arrays)]
+    tensors = [torch.from_numpy(each) for each in arrays]
+    calls = [lambda: model(*arrays), lambda: model(*arrays, out=out)]
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        calls.append(lambda: model(*tensors))
+    for call in calls:
+        found = grown(call, 30)
+        assert found.traced < 4096 and found.fresh == 0
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -131,6 +131,37 @@ def test_a_process_ends_quietly_after_use() -> None:
     assert ran.returncode == 0 and not ran.stderr, ran.stderr
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_process_ends_while_others_launch(threads: int) -> None:
+    """Daemon threads launch, with workers and out= and as usual, while the interpreter shuts down; a last call comes
+    from a handler at exit."""
+    code = (
+        "import atexit, threading, time\n"
+        "import numpy as np, autofusion as af\n"
+        "run = af.compile(lambda x: af.exp(x) + 1, [np.ones(200_000, np.float32)]).compiled\n"
+        "x, out = np.zeros(200_000, np.float32), np.empty(200_000, np.float32)\n"
+        "started = threading.Barrier(5)\n"
+        "def launch(number):\n"
+        "    place = np.empty_like(out)\n"
+        "    run(x)\n"
+        "    started.wait()\n"
+        "    while True:\n"
+        "        if number % 2:\n"
+        "            run(x)\n"
+        "        else:\n"
+        f"            run(x, threads={threads}, out=place)\n"
+        "for number in range(4):\n"
+        "    threading.Thread(target=launch, args=(number,), daemon=True).start()\n"
+        "started.wait()\n"
+        "time.sleep(0.05)\n"
+        f"atexit.register(lambda: print(run(x, threads={threads})[:2].tolist()))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-W", "error", "-c", code]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[2.0, 2.0]\n", "")
+
+
 # -- failed checks ---------------------------------------------------------------------------------------------------
 def picked(table: Any, index: Any) -> Any:
     return table[index]

@@ -65,6 +65,12 @@ def free_memory() -> int:
     return native.free_blocks() if native else 0
 
 
+def fresh_blocks() -> int:
+    """How often memory for results and workspaces was asked of the system so far; 0 without the native runtime."""
+    native = pool.native()
+    return native.fresh_blocks() if native else 0
+
+
 def like(example: Any, array: Array) -> Any:
     """The array as the example's library has it, over the same memory; the array itself where that has no exchange
     table of DLPack's."""
@@ -72,7 +78,7 @@ def like(example: Any, array: Array) -> Any:
     if native is None or isinstance(example, np.ndarray):
         return array
     dtype = dtypes.of(array)
-    strides = tuple(step // dtype.size for step in array.strides)
+    strides = tuple([step // dtype.size for step in array.strides])
     raw = array if dtype is not DType.BFLOAT16 else array.view(np.uint16)
     tensor = native.as_tensor(example, raw, (0, *_type(dtype), array.shape, strides))
     return array if tensor is None else tensor

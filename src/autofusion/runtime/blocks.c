@@ -28,7 +28,7 @@ typedef struct {
 } Block;
 
 static Piece shelf[SHELF]; /* the piece that was freed last comes last */
-static size_t shelved, shelved_bytes;
+static size_t shelved, shelved_bytes, fresh;
 static PyTypeObject *block_type;
 
 static Piece fresh_piece(size_t bytes)
@@ -36,6 +36,7 @@ static Piece fresh_piece(size_t bytes)
     bool huge = bytes >= HUGE_BYTES;
     size_t align = huge ? HUGE_BYTES : PAGE_BYTES, rounded = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     void *memory = NULL;
+    fresh++;
     if (rounded < bytes || posix_memalign(&memory, align, rounded) != 0)
         return (Piece){NULL, 0};
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -141,6 +142,14 @@ static PyObject *free_blocks(PyObject *module, PyObject *unused)
     return PyLong_FromSize_t(bytes);
 }
 
+PyDoc_STRVAR(fresh_doc, "fresh_blocks()\n--\n\nHow often memory was asked of the system so far, none that was kept being right.");
+
+static PyObject *fresh_blocks(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromSize_t(fresh);
+}
+
 static PyType_Slot block_slots[] = {
     {Py_tp_dealloc, block_dealloc},
     {Py_bf_getbuffer, block_buffer},
@@ -158,6 +167,7 @@ static PyType_Spec block_spec = {
 static PyMethodDef methods[] = {
     {"take_block", take_block, METH_O, take_doc},
     {"free_blocks", free_blocks, METH_NOARGS, free_doc},
+    {"fresh_blocks", fresh_blocks, METH_NOARGS, fresh_doc},
     {NULL, NULL, 0, NULL},
 };
 

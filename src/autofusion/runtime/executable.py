@@ -180,7 +180,7 @@ class Executable:
         wanted: dict[str, Array] = {}
         for output, array in zip(outputs, out, strict=True):
             value = self.graph.values[output.name]
-            shape = tuple(int(evaluate(extent, sizes)) for extent in value.shape)
+            shape = tuple([int(evaluate(extent, sizes)) for extent in value.shape])
             if array is None:
                 continue
             if not isinstance(array, np.ndarray) or array.shape != shape or dtypes.of(array) is not value.dtype:
@@ -239,7 +239,7 @@ class Executable:
         if len(array.shape) != len(value.shape):
             raise ArgumentError(f"{value.name}: rank {len(array.shape)}, expected {len(value.shape)}")
         if value.strides is not None:
-            wanted = tuple(int(s) * value.dtype.size for s in value.strides)
+            wanted = tuple([int(s) * value.dtype.size for s in value.strides])
             if array.strides != wanted and array.size > 1:
                 raise ArgumentError(f"{value.name}: strides {array.strides}, compiled for {wanted} bytes")
             return array  # type: ignore[no-any-return]
