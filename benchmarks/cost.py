@@ -138,13 +138,13 @@ def compilations(graph: Any, target: Any) -> dict[str, Any]:
 def measure(name: str, small: bool = False, rounds: int = ROUNDS) -> list[Way]:
     """The ways of a workload, timed in turn. Raises ImportError where PyTorch is missing and the case is not stored."""
     import autofusion
+    from autofusion import api
+    from autofusion.frontends import onnx
     from autofusion.jit import explain, pipeline
     from autofusion.runtime import pool
 
     case = case_of(name, small)
-    plain = autofusion.compile(str(case.model))
-    assert plain.compilation is not None
-    made = compilations(plain.compilation.source, plain.compilation.target)
+    made = compilations(onnx.read(str(case.model)), api.find_target("cpu"))
     workers = pool.worker_count()
     runs: dict[str, Callable[[], object]] = {}
     for each, compilation in made.items():

@@ -5,7 +5,8 @@ workspace  between this package's kernels, as planned; lifetimes share bytes
 outputs    new arrays for the results
 ratio      workspace and outputs over eager's peak
 scratch    of each worker, for one kernel at a time: what eager's operators have inside, too, and do not show
-constants  parameters as the kernels read them, packed once, and other constants; their originals are left out
+constants  held by the compiled model: parameters as the kernels read them, and others; originals of packed ones are not
+packed     the part of them that was laid out for its readers at compile time
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Memory:
     scratch: int
     parameters: int
     constants: int
+    packed: int
 
     @property
     def ratio(self) -> float:
@@ -40,22 +42,21 @@ def measure(name: str, small: bool = False) -> Memory:
     """Raises ImportError where PyTorch is missing."""
     import autofusion
     from autofusion.runtime.executable import Executable
-    from autofusion.superkernel.plan import Place
     from benchmarks import modules
 
     module, inputs = modules.make(WORKLOADS[name], small)
     model = autofusion.compile(str(case_of(name, small).model))
     executable: Executable = model.executable
-    values, storages = model.graph.values, executable.plan.storages
+    values, explanation = model.graph.values, model.explain()
     sizes = {each: math.prod(value.shape) * value.dtype.size for each, value in values.items()}
-    read = [s.name for s in storages.values() if s.place is Place.CONSTANT]
     return Memory(
         eager=peak(module, inputs),
         workspace=executable.plan.workspace,  # type: ignore[arg-type]  # no workload has open sizes
         outputs=sum(sizes[output.name] for output in model.graph.outputs),
         scratch=max(call.scratch for call in executable.plan.calls),  # type: ignore[type-var,arg-type]
         parameters=sum(each.nbytes for each in module.parameters()),
-        constants=sum(sizes[each] for each in read),
+        constants=explanation.constant_bytes,
+        packed=explanation.packed_bytes,
     )
 
 
@@ -98,7 +99,7 @@ def main(arguments: list[str]) -> int:
     unknown = [name for name in given.names if name not in WORKLOADS]
     if unknown:
         parser.error(f"workload {unknown[0]!r}: expected one of {', '.join(WORKLOADS)}")
-    columns = ("eager", "workspace", "outputs", "ratio", "scratch", "parameters", "constants")
+    columns = ("eager", "workspace", "outputs", "ratio", "scratch", "parameters", "constants", "packed")
     print(f"{'KiB':26s}" + "".join(f"{column:>12s}" for column in columns))
     more = []
     for name in given.names or WORKLOADS:

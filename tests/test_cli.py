@@ -156,6 +156,8 @@ JSON_KEYS = {
     "median_ms": float,
     "gm_bytes": int,
     "gm_bytes_unfused": int,
+    "constant_bytes": int,
+    "packed_bytes": int,
     "max_abs_err": float,
     "max_rel_err": float,
     "stages_ms": dict,

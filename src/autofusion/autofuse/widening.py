@@ -104,7 +104,8 @@ def narrow_constants(graph: Graph, target: Target) -> Graph:
             body += casts
             casts = []
         body.append(line)
-    return replace(graph, body=tuple(body), data=data)
+    read = {line.digest for line in body if isinstance(line, Constant)}
+    return replace(graph, body=tuple(body), data={digest: array for digest, array in data.items() if digest in read})
 
 
 def fitting(graph: Graph, constant: Constant, types: Collection[DType]) -> DType | None:

@@ -42,6 +42,9 @@ def memory(found: Explanation) -> list[tuple[str, str | Text]]:
         ("memory, compulsory", terminal.size(least) + ", each input and output once"),
         ("fallbacks", Text(fallbacks, style="red" if found.fallbacks else "")),
     ]
+    if found.constant_bytes:
+        packed = f", {terminal.size(found.packed_bytes)} of it packed" if found.packed_bytes else ""
+        rows.append(("constants", terminal.size(found.constant_bytes) + packed))
     if found.sizes:
         rows.append(("sizes", ", ".join(f"{name}={size}" for name, size in found.sizes.items())))
     return rows

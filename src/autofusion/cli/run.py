@@ -276,6 +276,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "gm_bytes": found.gm_bytes,
         "gm_bytes_unfused": found.gm_bytes_unfused,
         "gm_bytes_compulsory": found.gm_bytes_compulsory,
+        "constant_bytes": found.constant_bytes,
+        "packed_bytes": found.packed_bytes,
         "checked": differences is not None,
         "max_abs_err": None if differences is None else max((d.absolute for d in differences), default=0.0),
         "max_rel_err": None if differences is None else max((d.relative for d in differences), default=0.0),

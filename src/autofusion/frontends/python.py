@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,13 @@ def compile(
     arrays = [api.as_array(a) for a in example_inputs]
     names = argument_names(what, len(arrays))
     traced = tracer.trace(what, [_spec(n, a, dynamic) for n, a in zip(names, arrays, strict=True)])
-    return Function(api.compile_graph(traced.graph, target, numerics, superkernel=superkernel), traced)
+    return _function(api.compile_graph(traced.graph, target, numerics, superkernel=superkernel), traced)
+
+
+def _function(compiled: api.Compiled, traced: tracer.Traced) -> Function:
+    """The compiled function; what was traced is kept without data that only it has."""
+    assert compiled.compilation is not None
+    return Function(compiled, replace(traced, graph=compiled.compilation.source))
 
 
 def argument_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -173,7 +179,7 @@ class Jit(binding.Callable):
             last = next(reversed(self._variants))
             self.recompiles.append(_difference(specs, last, key))
         traced = tracer.trace(self.function, specs)
-        made = Function(api.compile_graph(traced.graph, self.target, self.numerics), traced)
+        made = _function(api.compile_graph(traced.graph, self.target, self.numerics), traced)
         self._variants[key] = made
         return made
 

@@ -34,7 +34,9 @@ class GroupReport:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that can be asked about a compile. `sizes`: what symbols were taken for when bytes were counted."""
+    """Everything that can be asked about a compile. `constant_bytes`: held by the compiled graph; `packed_bytes`: the
+    part of them that was laid out for its readers at compile time, whose originals are not held. `sizes`: what symbols
+    were taken for when bytes were counted."""
 
     model: str
     target: str
@@ -46,6 +48,8 @@ class Explanation:
     gm_bytes: int
     gm_bytes_unfused: int
     gm_bytes_compulsory: int
+    constant_bytes: int
+    packed_bytes: int
     sizes: Mapping[str, int]
 
     @property
@@ -66,6 +70,8 @@ class Explanation:
             f"global memory: {self.gm_bytes:,} bytes fused, {self.gm_bytes_unfused:,} unfused, "
             f"{self.gm_bytes_compulsory:,} compulsory",
         ]
+        if self.constant_bytes:
+            lines.append(f"constants: {self.constant_bytes:,} bytes, {self.packed_bytes:,} of them packed")
         for number, group in enumerate(self.groups):
             where = "host" if group.host else group.kernel
             lines.append(f"  group {number} [{where}] {group.name}: {', '.join(group.operators)}")
@@ -106,6 +112,8 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
         sum(r.bytes_read + r.bytes_written for r in reports),
         unfused_bytes(graph, compilation.target, compilation.options, known),
         compulsory_bytes(graph, known),
+        sum(array.nbytes for array in graph.data.values()),
+        sum(graph.data[digest].nbytes for digest in compilation.packed),
         known,
     )
 

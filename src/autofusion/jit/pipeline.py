@@ -94,7 +94,9 @@ class Code:
 
 @dataclass
 class Compilation:
-    """Everything that a compile made, stage by stage."""
+    """Everything that a compile made, stage by stage. `source` is without the data of constants that the compiled graph
+    has in another layout, or folded into others: weights are not held twice. `packed`: digests of the constants that
+    were laid out for their readers."""
 
     source: Graph
     graph: Graph
@@ -105,6 +107,7 @@ class Compilation:
     codes: dict[str, Code]
     plan: Plan
     milliseconds: dict[str, float]
+    packed: frozenset[str] = frozenset()
 
     @property
     def cache_hits(self) -> int:
@@ -177,7 +180,9 @@ class _Compiler:
         _check_world(self.source)
         with self.clock.stage("passes"):
             graph = zero_points.multiply_out(passes.run(self.source), self.target)
-            graph = passes.lay_out(widening.narrow_constants(graph, self.target), self.target)
+            graph = widening.narrow_constants(graph, self.target)
+            known, graph = graph.data.keys(), passes.lay_out(graph, self.target)
+            packed = frozenset(graph.data.keys() - known)
             graph = self.dump.through("graph", graph, lambda text: graph_ir.parse(text, graph.data))
         self.graph, self.forms = graph, forms_of(graph, self.target, self.options)
         self.symbols = tuple(canonical_symbols(graph).values())
@@ -190,8 +195,11 @@ class _Compiler:
                 self.progress("kernels", number, len(device))
             made.append(self._group(group, generate))
         plan = plan_of(graph, groups, made, self.codes, self.options.superkernel, self.target.family == "cpu")
+        source = replace(
+            self.source, data={digest: graph.data[digest] for digest in self.source.data.keys() & graph.data}
+        )
         compilation = Compilation(
-            self.source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent
+            source, graph, self.target, self.options, groups, made, self.codes, plan, self.clock.spent, packed
         )
         if self.dump.folder is not None:
             self.dump.write("groups", group_list(groups))

@@ -425,6 +425,8 @@ def explained(
         sum(each.gm_bytes for each in found),
         sum(each.gm_bytes_unfused for each in found),
         sum(each.gm_bytes_compulsory for each in found),
+        sum(each.constant_bytes for each in found),
+        sum(each.packed_bytes for each in found),
         {},
         tuple(_report(*pair) for pair in zip(sections, compilations, strict=True)),
     )
