@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import autofusion
 
 ROOT = Path(autofusion.__file__).parent
 LAYERS = (
-    ("errors", "config", "kinds", "version"),
+    ("errors", "config", "kinds", "lazy", "version"),
     ("dtypes", "dims", "text", "placement"),
     ("target",),
     ("ops",),
@@ -47,6 +50,8 @@ def imported_rooms(tree: ast.AST) -> list[tuple[int, str]]:
             names = [node.module] if node.module != "autofusion" else [f"autofusion.{a.name}" for a in node.names]
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Lazy":
+            names = [ast.literal_eval(argument) for argument in node.args]
         for name in names:
             if name == "autofusion" or name.startswith("autofusion."):
                 found.append((node.lineno, [*name.split("."), "__init__"][1]))
@@ -70,3 +75,17 @@ def test_no_imports_of_our_own_inside_functions(path: Path) -> None:
     for function in ast.walk(ast.parse(path.read_text())):
         if isinstance(function, ast.FunctionDef):
             assert not imported_rooms(function), f"{path.name}:{function.lineno} {function.name} imports inside"
+
+
+def test_what_few_programs_use_is_loaded_when_it_is_used() -> None:
+    """Importing the package and compiling a function load no other frontend, no other target, no optional package."""
+    code = (
+        "import sys, numpy as np, autofusion as af\n"
+        "assert af.jit(lambda x: x + 1)(np.ones(3, np.float32)).tolist() == [2, 2, 2]\n"
+        "rooms = ('autofusion.targets.ascend', 'autofusion.frontends.torch', 'autofusion.frontends.onnx')\n"
+        "print([name for name in sys.modules if name.startswith((*rooms, 'autofusion.cli', 'torch', 'onnx'))])\n"
+        "print(af.onnx.read.__name__, af.torch.fuse.__name__, 'onnx' in sys.modules, 'torch' in sys.modules)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "[]\nread fuse False False\n", ran.stderr

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from autofusion import onnx, torch
 from autofusion.api import (
     Compiled,
     load,
@@ -21,6 +21,9 @@ from autofusion.ops import Kind, Op, TensorType
 from autofusion.ops.library import LibraryKernel
 from autofusion.target import Target
 from autofusion.version import __version__
+
+if TYPE_CHECKING:
+    from autofusion import onnx, torch
 
 __all__ = [
     "AutofusionError",
@@ -45,7 +48,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Every operator of the table is a function of this module: `autofusion.softmax(x, axis=-1)`."""
+    """Every operator of the table is a function of this module: `autofusion.softmax(x, axis=-1)`. `onnx` and `torch`
+    are loaded when they are first asked for."""
+    if name in ("onnx", "torch"):
+        return importlib.import_module(f"{__name__}.{name}")
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _functions.lookup(name)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +17,10 @@ from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError, FormatError, TargetError
 from autofusion.graph import ir as graph_ir
 from autofusion.graph.ir import Graph
-from autofusion.jit import ascend, pipeline
+from autofusion.jit import pipeline
 from autofusion.jit.explain import Explanation, explain
 from autofusion.jit.pipeline import Compilation, Numerics, Options
+from autofusion.lazy import Lazy
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.library import LIBRARY, LibraryKernel
 from autofusion.runtime import binding, pool
@@ -30,6 +30,13 @@ from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.target import Target
 from autofusion.targets.cpu import host, llvm, render
 from autofusion.targets.cpu.primitives import PRIMITIVES, Emit
+
+if TYPE_CHECKING:
+    import zipfile
+
+    from autofusion.jit import ascend
+else:
+    ascend, zipfile = Lazy("autofusion.jit.ascend"), Lazy("zipfile")
 
 FORMAT = 1
 STAGES = ("source", "graph", "groups", "kernel", "schedule", "tile", "plan", "llvm", "asm")

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofusion import api, dims, dtypes
 from autofusion.dims import Shape
 from autofusion.errors import ArgumentError
-from autofusion.frontends import onnx, opseq, tracer
-from autofusion.frontends import torch as pytorch
+from autofusion.frontends import opseq, tracer
 from autofusion.graph.ir import Graph
+from autofusion.lazy import Lazy
 from autofusion.runtime import binding
 from autofusion.superkernel.options import SuperKernelOptions
 from autofusion.target import Target
+
+if TYPE_CHECKING:
+    from autofusion.frontends import onnx
+    from autofusion.frontends import torch as pytorch
+else:
+    onnx, pytorch = Lazy("autofusion.frontends.onnx"), Lazy("autofusion.frontends.torch")
 
 Dynamic = Mapping[str, Sequence[int | str]]
 TRIED = 8  # variants of a function, the last ones, that a call is tried on in native code
@@ -79,7 +86,7 @@ def compile(
     A PyTorch module gives a `Module`, called as the module is, without gradients: `dynamic` is then what `torch.export`
     takes as `dynamic_shapes`, and `freeze` compiles parameters and buffers in, so that a change of them is not seen.
     """
-    if pytorch.is_module(what):
+    if "torch" in sys.modules and pytorch.is_module(what):
         if example_inputs is None:
             raise ArgumentError("compile of a module needs example_inputs: a tuple of its arguments")
         return pytorch.Module(what, tuple(example_inputs), pytorch.Settings(target, numerics, freeze), dynamic)
