@@ -399,28 +399,39 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     divided = unit is not target.vector
     if passes_through(analysis, target):
         return _for_product(analysis, main, target)
-    rows, columns = (str(i) for i in main.target.index[-2:])  # "0" where there is one element: no axis's name
+    rows, columns = _roles(analysis, main, divided)
     most = {rows: 128, columns: 256} if divided else {rows: 512, columns: 512}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
     enough = min(target.cores * (2 if divided else 1), int(_total_work(analysis) // 2e6))
     for name, least in ((rows, 32), (columns, 128), (rows, 16), (columns, 64)):
         while name in tiles and tiles[name] >= 2 * least and _tiles(analysis, tiles) < enough:
             tiles[name] //= 2
-    block = _block(analysis, main, target, unit, tiles, budget)
-    for name, least in ((columns, 128), (rows, 16), (columns, 16), (rows, 1), (columns, 1)):
-        while name in tiles and tiles[name] > least and _held_bytes(analysis, target, unit, tiles, block) > budget:
-            tiles[name] = max(least, tiles[name] // 2)
-            block = _block(analysis, main, target, unit, tiles, budget)
+
+    def shrunk(streamed: dict[str, int]) -> tuple[dict[str, int], tuple[int, int, int]]:
+        """The tiles as small as makes them fit, and the block for them."""
+        found = dict(tiles)
+        block = _block(analysis, main, target, unit, found, budget)
+        for name, least in ((columns, 128), (rows, 16), (columns, 16), (rows, 1), (columns, 1)):
+            while name in found and found[name] > least:
+                if _held_bytes(analysis, target, unit, found | streamed, block) <= budget:
+                    break
+                found[name] = max(least, found[name] // 2)
+                block = _block(analysis, main, target, unit, found, budget)
+        return found, block
+
+    small, block = shrunk({})
     stream: tuple[Tile, ...] = ()
-    if (analysis.peak_bytes(tiles) if divided else analysis.kept_bytes(tiles)) > budget:
-        stream = _stream(analysis, analysis.streamable_with(own_contractions=not divided), tiles, budget)
-    return Schedule(tuple(Tile(n, s) for n, s in tiles.items()), stream, CHUNKS, block)
+    if (analysis.peak_bytes(small) if divided else analysis.kept_bytes(small)) > budget:
+        stream = _stream(analysis, analysis.streamable_with(own_contractions=not divided), small, budget)
+        if stream and not divided:  # what did not fit is walked in tiles: the others may be larger again
+            small, block = shrunk({tile.axis: tile.size for tile in stream})
+    return Schedule(tuple(Tile(n, s) for n, s in small.items()), stream, CHUNKS, block)
 
 
 def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule:
     """Tiles as large as leaves one for each core: operands are packed once a tile. Of a small result and a long depth,
     cores sum parts."""
-    rows, columns = (str(i) for i in main.target.index[-2:])
+    rows, columns = _roles(analysis, main, divided=False)
     most = {rows: TALLEST, columns: WIDEST}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
     enough = min(target.cores, int(_total_work(analysis) // 2e6))
@@ -448,6 +459,23 @@ def _shared_depth(analysis: Analysis, main: Contract, parts: int) -> Tile | None
     if main.dtype.size * estimate(product(sizes)) > FAR:
         return None
     return Tile(axis, -(-depth // parts // VECTOR) * VECTOR)
+
+
+def _roles(analysis: Analysis, main: Contract, divided: bool) -> tuple[str, str]:
+    """The axes that are rows and columns of a contraction's tiles; "0", no axis's name, where there is one element.
+
+    The last two of the result's, as a unit of its own has them. A core tiles any axis that the columns' operand lacks:
+    where the last but one is none (an image's height beside its width), the longest that is, the channels, say."""
+    rows, columns = (str(i) for i in (0, *main.target.index)[-2:])
+    across = [operand for operand in (main.left, main.right) if _reads(operand, columns)]
+    if divided or len(across) != 1 or not _reads(across[0], rows):
+        return rows, columns
+    free = [a for a in main.axes if not _reads(across[0], a.name)]
+    return max(free, key=lambda a: estimate(a.extent)).name if free else rows, columns
+
+
+def _reads(operand: Access, axis: str) -> bool:
+    return any(axis in symbols(index) for index in operand.index)
 
 
 def _half(size: int) -> int:
