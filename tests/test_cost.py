@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from tiled import CPU, only_group
 
@@ -98,6 +99,34 @@ def test_products_count_multiply_adds() -> None:
     found = scheduled(PRODUCT)
     assert found.multiplying == pytest.approx(512**3 / CPU.contract_rate)
     assert found.total >= found.multiplying
+
+
+def test_few_rows_read_the_other_operand_for_nothing() -> None:
+    """A row of the left operand costs more than its share of many."""
+    one, many = (graph(lambda F, x, w: F.matmul(x, w), (rows, 256), (256, 256)) for rows in (1, 96))
+    assert scheduled(many).multiplying < 96 * scheduled(one).multiplying / 2
+
+
+def test_columns_of_a_product_fill_whole_vectors() -> None:
+    narrow, wide = (graph(lambda F, x, w: F.matmul(x, w), (96, 64), (64, columns)) for columns in (33, 48))
+    assert scheduled(narrow).multiplying == pytest.approx(scheduled(wide).multiplying)
+
+
+def test_constants_in_panels_are_read_in_order() -> None:
+    F = GraphBuilder("weights")
+    F.output(F.matmul(F.input("x", F32, (64, 256)), F.constant(np.ones((256, 256), np.float32))))
+    compilation = pipeline.lower_graph(F.build(), CPU)
+    assert compilation.packed
+    (group,) = compilation.groups
+    assert cost(group.program, CPU).computing == 0
+
+
+def test_workers_share_what_has_chunks() -> None:
+    compilation = pipeline.lower_graph(CHAIN, CPU)
+    alone, shared = (explain.predicted_us(compilation, workers=n) for n in (1, 2))
+    assert alone / 2 <= shared < alone
+    small = pipeline.lower_graph(graph(lambda F, x: F.relu(x), (4, 4)), CPU)
+    assert explain.predicted_us(small, workers=2) == explain.predicted_us(small)
 
 
 def test_open_extents_need_a_size() -> None:

@@ -119,16 +119,19 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
 
 
 def predicted_us(compilation: Compilation, sizes: Mapping[str, int] | None = None, workers: int = 1) -> float:
-    """What the cost model gives for one call without its host operators, in microseconds."""
+    """What the cost model gives for one call without its host operators, in microseconds. Workers share chunks, and
+    wait for each other between phases."""
     graph, target = compilation.graph, compilation.target
     known = {name: estimate_symbol(name) for name in graph.symbols} | dict(sizes or {})
     inside = {short: known[name] for name, short in canonical_symbols(graph).items()}
     total = len(compilation.plan.launches) * target.launch_us
-    total += sum(len(launch.body) for launch in compilation.plan.launches) * target.barrier_us
+    if workers > 1:
+        total += sum(len(launch.body) - 1 for launch in compilation.plan.launches) * target.barrier_us
     costs: dict[str, float] = {}
     for group in compilation.groups:
         if group.code not in costs:
-            costs[group.code] = cost.cost(group.program, target, inside).total
+            chunks = max(int(evaluate(step.bodies[0].body[0].count, inside)) for step in group.program.steps)
+            costs[group.code] = cost.cost(group.program, target, inside).total / max(1, min(workers, chunks))
         total += costs[group.code]
     return total
 

@@ -1,8 +1,8 @@
 """What a Program costs on one core, in microseconds, derived from its loops and statements without running it.
 
-A step takes as long as its arithmetic or as what it moves, whichever is more, and a share of the lesser. Arithmetic is
-counted in whole vectors along the axis that accesses are contiguous along; bytes by what holds them. Costs only
-rank: no result ever depends on them.
+A step takes as long as its elementwise work or as what it moves, whichever is more, and as long as its contractions,
+whose operands are packed before they are multiplied. Arithmetic is counted in whole vectors along the axis that
+accesses are contiguous along; bytes by what holds them. Costs only rank: no result ever depends on them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autofusion.dims import Dim, ceildiv, coefficient_of, evaluate, multiply, product
+from autofusion.dims import Dim, Expr, add, ceildiv, coefficient_of, evaluate, multiply, product, symbols
 from autofusion.kernel.ir import Access, Contract, Copy, Gather, Map, Scan, accesses, reduced_of
 from autofusion.ops import TABLE
 from autofusion.target import GM, Target
 from autofusion.tile.count import Walk
-from autofusion.tile.ir import Let, Program, Put, Step, Take
+from autofusion.tile.ir import Let, Program, Put, Step, Take, statements
 from autofusion.tile.traffic import ends_of, moved_bytes, require
+
+ROWS = 12  # of a register tile: each element of the columns' operand is read for so many rows at once
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,10 @@ class _Sums(Walk):
         self.target = target
         self.operations = 0.0
         self.products = 0.0
+        self.again = 0.0
         self.bytes: dict[str, list[float]] = {}
-        self._weights: dict[int, tuple[Any, float]] = {}
+        loads = [s for b in step.bodies for s in statements(b.body) if isinstance(s, Copy) and self._is_load(s)]
+        self._loads = {load.target.name: load for load in loads}
 
     # -- what a line adds ------------------------------------------------------------------------------------------
     def sizes(self, line: Any) -> tuple[Dim, ...]:
@@ -72,19 +76,35 @@ class _Sums(Walk):
             moved = moved_bytes(self.program, line)
             return () if moved is None else (0, 0, moved)
         axes = (*line.axes, *reduced_of(line))
-        if isinstance(line, Contract):
-            return product(a.extent for a in axes), 0, 0
         lanes = self._lanes(line)
+        if isinstance(line, Contract):
+            return self._product_sizes(line, lanes)
         inner = self._inner(line)
         outer = product(a.extent for a in axes if a.name != inner)
         vectors = product(ceildiv(a.extent, lanes) for a in axes if a.name == inner)
         moved = moved_bytes(self.program, line)
         return multiply(outer, vectors), outer, 0 if moved is None else moved
 
+    def _product_sizes(self, line: Contract, lanes: int) -> tuple[Dim, ...]:
+        """Multiply-adds, with columns in whole vectors; elements that are read again for each tile of rows, or are
+        added to or packed; none from global memory."""
+        axes = {a.name: a.extent for a in (*line.axes, *line.reduced)}
+        columns = str(line.target.index[-1]) if line.target.index else ""
+        if columns in axes:
+            axes[columns] = multiply(ceildiv(axes[columns], lanes), lanes)
+        across = next((o for o in (line.right, line.left) if any(columns in symbols(i) for i in o.index)), line.right)
+        own = {name for index in across.index for name in symbols(index)} | {a.name for a in line.reduced}
+        rows = product(extent for name, extent in axes.items() if name not in own)
+        again = multiply(product(extent for name, extent in axes.items() if name in own), ceildiv(rows, ROWS))
+        if line.accumulate:
+            again = add(again, multiply(2, product(a.extent for a in line.axes)))
+        return product(axes.values()), again, 0
+
     def add(self, line: Any, sums: tuple[int, ...]) -> None:
         points, rows, moved = sums
         if isinstance(line, Contract):
             self.products += points
+            self.again += rows * self.program.tensors[line.right.name].dtype.size
         elif not isinstance(line, Put | Take):
             weight = self._weight(line)
             self.operations += points * weight + rows * (self.target.row_ops if weight else 0)
@@ -102,19 +122,35 @@ class _Sums(Walk):
     def _inner(self, line: Any) -> str:
         """The axis that most accesses are contiguous along."""
         axes = (*line.axes, *reduced_of(line))
-        scores = {a.name: (sum(_step(access, a.name) for access in accesses(line)), n) for n, a in enumerate(axes)}
+        scores = {a.name: (sum(self._steps(line, a.name)), n) for n, a in enumerate(axes)}
         return max(scores, key=lambda name: scores[name], default="")
+
+    def _steps(self, line: Any, axis: str) -> list[int]:
+        """How each access of a line moves along the axis; what was loaded is read where it lies."""
+        return [self._moves(access, axis) for access in accesses(line)]
+
+    def _moves(self, access: Access, axis: str) -> int:
+        load = self._loads.get(access.name)
+        if load is None:
+            return _step(access, axis)
+        source, places = load.source, zip(load.target.index, access.index, strict=True)
+        assert isinstance(source, Access)
+        own = [str(name) for name, at in places if str(at) == axis]
+        return sum([_step(source, name) for name in own]) if own else _step(access, axis)
+
+    def _is_load(self, line: Copy) -> bool:
+        return isinstance(line.source, Access) and self.program.space_of(line.source.name) == GM
 
     def _weight(self, line: Any) -> float:
         """Operations a vector costs."""
         inner = self._inner(line)
-        scattered = sum(_step(access, inner) < 0 for access in accesses(line)) * self._lanes(line)
+        scattered = sum(step < 0 for step in self._steps(line, inner)) * self._lanes(line)
         if isinstance(line, Copy):
-            return float(scattered)
+            return 0.0 if self._is_load(line) else float(scattered)
         if isinstance(line, Map):
             return max(TABLE.get(line.op).flops, 0.25) + scattered
         if isinstance(line, Gather):
-            chosen = isinstance(line.position, Access) and _step(line.position, inner) != 0
+            chosen = isinstance(line.position, Access) and self._moves(line.position, inner) != 0
             return 2.0 + self._lanes(line) * (2 if chosen else 0)
         return (8.0 if isinstance(line, Scan) else 2.0) + scattered
 
@@ -123,15 +159,14 @@ class _Sums(Walk):
         target = self.target
         vectors = target.lane_bytes / 4
         computing = self.operations * vectors / target.rate
-        multiplying = self.products / target.contract_rate
+        multiplying = max(self.products / target.contract_rate, self.again / target.near_bandwidth)
         held = {name: self._held(name, sizes) for name in self.bytes}
         near = sum(held.values()) <= target.onchip_bytes
         moving = 0.0
         for name, (read, written) in self.bytes.items():
             fast = near or held[name] <= target.onchip_bytes // 2
             moving += (read + written) / (target.near_bandwidth if fast else target.bandwidth)
-        busy = computing + multiplying
-        return Cost(computing, multiplying, moving, max(busy, moving))
+        return Cost(computing, multiplying, moving, multiplying + max(computing, moving))
 
     def _held(self, name: str, sizes: Mapping[str, int]) -> int:
         tensor = self.program.tensors[name]
@@ -139,11 +174,11 @@ class _Sums(Walk):
 
 
 def _step(access: Access, axis: str) -> int:
-    """1 where an access is contiguous along the axis, 0 where it does not move, -2 where it jumps."""
+    """1 where an access is contiguous along the axis, in panels at least, 0 where it does not move, -2 where it
+    jumps."""
     if not access.index:
         return 0
-    *rest, last = access.index
-    if any(coefficient_of(index, axis) != 0 for index in rest):
+    *rest, last = (coefficient_of(index, axis) for index in access.index)
+    if any(isinstance(step, Expr) or step for step in rest):
         return -2
-    found = coefficient_of(last, axis)
-    return 0 if found == 0 else 1 if found == 1 else -2
+    return 0 if last == 0 else -2 if isinstance(last, Expr) or (last is not None and last != 1) else 1
