@@ -1,9 +1,10 @@
 """How well the cost model ranks: `python -m benchmarks cost [--small] [NAME …]`.
 
 Each workload is compiled as the compiler does it, and in other ways: with other groupings, and with other schedules of
-the same groups. Every way is timed, and set beside what the model gives. Printed are milliseconds, the rank correlation
-(Spearman's; times within 5 % of each other have one rank) over the workloads and over the ways of each, and the
-geometric mean of the factors that predictions are off by.
+the same groups. Every way is timed in turn, in rounds of which the least counts, as what disturbs only adds, and set
+beside what the model gives. Printed are milliseconds, the rank correlation (Spearman's; times within 5 % of each other
+have one rank) over the workloads and over the ways of each, and the geometric mean of the factors that predictions are
+off by.
 
 partition   as the compiler does it
 unfused     every operator a group of its own
@@ -156,7 +157,7 @@ def measure(name: str, small: bool = False, rounds: int = ROUNDS) -> list[Way]:
         for each, run in runs.items():
             samples[each].append(_milliseconds(run, counts[each]))
     return [
-        Way(name, each, explain.predicted_us(compilation, workers=workers) / 1e3, statistics.median(samples[each]))
+        Way(name, each, explain.predicted_us(compilation, workers=workers) / 1e3, min(samples[each]))
         for each, compilation in made.items()
     ]
 
