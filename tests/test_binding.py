@@ -363,6 +363,20 @@ def test_bfloat16_tensors() -> None:
     assert torch.equal(compiled(a, b)[0], a + b) and direct(compiled).calls == 1
 
 
+def test_tensors_that_are_negative_by_a_mark() -> None:
+    torch = pytest.importorskip("torch")
+    compiled, a, b = summing(), torch.from_numpy(A), torch.from_numpy(B)
+    for strange in (torch._neg_view(a), torch._efficientzerotensor((3, 4))):
+        assert torch.equal(compiled(strange, b)[0], strange + b)
+    turned = af.compile(lambda x, y: x + y, [A, B])
+    assert torch.equal(turned(torch._neg_view(a), b), b - a)
+    assert direct(compiled).calls == 0 and compiled.stats["calls"] == 2
+    step, moment = stepping(12), torch.zeros(12)
+    with pytest.raises(ArgumentError, match="read-only"):
+        step(torch._neg_view(torch.ones(12)), torch.ones(12), moment)
+    assert not moment.any()
+
+
 # -- objects that are called -------------------------------------------------------------------------------------------
 def test_functions_go_straight_through() -> None:
     """Where the result is as the graph has it; other structures are put together in Python."""

@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m pip install torch")
 
 import autofusion  # noqa: E402
-from autofusion.errors import ArgumentError  # noqa: E402
+from autofusion.errors import ArgumentError, AutofusionError  # noqa: E402
+from autofusion.runtime import dispatch_keys  # noqa: E402
 from autofusion.torch import Backend, fuse  # noqa: E402
 
 pytestmark = [
@@ -159,6 +160,83 @@ def test_writes_to_a_strided_argument() -> None:
         return x + 1
 
     check(function, torch.randn(9, 14)[::2, 1::2])
+
+
+# -- tensors whose memory does not hold their elements as they are -----------------------------------------------------
+def complex_of(x: Any) -> Any:
+    return torch.complex(torch.zeros_like(x), x).conj()
+
+
+STRANGE = {
+    "negative": torch._neg_view,
+    "negative, every second": lambda x: complex_of(x).imag,
+    "negative, dense": lambda x: complex_of(x).imag.as_strided(x.shape, (1,)),
+    "negative, one element": lambda x: complex_of(x[:1]).imag.expand(x.shape),
+    "negative parameter": lambda x: torch.nn.Parameter(torch._neg_view(x)),
+    "zero": lambda x: torch._efficientzerotensor(x.shape, dtype=x.dtype),
+}
+
+
+class Affine(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any, y: Any) -> Any:
+        return x * 2 + y
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["known", "open"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", STRANGE)
+def test_signs_of_views_are_seen(kind: str, dtype: Any, dynamic: bool) -> None:
+    if "negative, " in kind and dtype is torch.bfloat16:
+        pytest.skip("there are no complex numbers of this type")
+    plain = torch.arange(1, 17, dtype=dtype)
+    sizes = {name: {0: torch.export.Dim("n")} for name in "xy"} if dynamic else None
+    module = autofusion.compile(Affine(), (plain, plain), dynamic=sizes)
+    with torch.no_grad():
+        strange = STRANGE[kind](plain)
+        for given in ((strange, plain), (plain, strange), (strange, strange)):
+            assert torch.equal(module(*given), Affine()(*given))
+            assert torch.equal(module(plain, plain), plain * 3)
+        run = compiled(lambda x, y: x * 2 + y, Backend(), dynamic=dynamic)
+        assert torch.equal(run(plain, plain), plain * 3)
+        assert torch.equal(run(strange, plain), Affine()(strange, plain))
+    assert module.stats["calls"] == 6
+
+
+def test_signs_cost_no_call_of_pytorch() -> None:
+    """PyTorch keeps a tensor's keys where they are looked for."""
+    assert dispatch_keys.place_of(torch.Tensor) not in (None, (0, 0, 0))
+    assert dispatch_keys.place_of(torch.nn.Parameter) == dispatch_keys.place_of(torch.Tensor)
+    assert dispatch_keys.place_of(int) == (0, 0, 0)
+
+
+def test_tensors_without_memory_are_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    plain = torch.randn(16)
+    module = autofusion.compile(Affine(), (plain, plain))
+    with FakeTensorMode():
+        fake = torch.empty(16)
+    for strange in (fake, TwoTensor(plain, plain), plain.to_sparse(), torch.empty(16, device="meta")):
+        with pytest.raises(ArgumentError, match="dispatch keys"):
+            module(plain, strange)
+    for complex_number in (torch.zeros(16, dtype=torch.complex64), complex_of(plain)):
+        with pytest.raises(AutofusionError, match="element type 'complex64' is not supported"):
+            module(plain, complex_number)
+
+
+def test_inference_tensors_and_subclasses_are_ordinary() -> None:
+    class Sub(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    plain = torch.randn(16)
+    module = autofusion.compile(Affine(), (plain, plain))
+    with torch.inference_mode():
+        inferred = torch.ones(16)
+        found = module(inferred, plain)
+    assert torch.equal(found, Affine()(inferred, plain))
+    assert torch.equal(module(plain.as_subclass(Sub), plain), Affine()(plain, plain))
+    assert module.program.launches[0].compiled.executable.direct.calls == 2
 
 
 # -- integers, booleans, casts -----------------------------------------------------------------------------------------
@@ -389,6 +467,21 @@ def test_compile_takes_modules() -> None:
     assert compiled_model.stats["calls"] == 2
     assert compiled_model.stats["fallbacks"] == 0
     assert "1 launch" in str(compiled_model.explain())
+
+
+def test_a_tensor_that_is_given_twice_is_two_arguments() -> None:
+    class Held(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Any, listed: Any) -> Any:
+            return x * 2 + listed[0] * 3 + listed[1] * 5 + self.weight * 7
+
+    model, x = Held(), torch.randn(4)
+    step = autofusion.compile(model, (x, [x, model.weight]))
+    y, z, w = torch.randn(4), torch.randn(4), torch.randn(4)
+    torch.testing.assert_close(step(y, [z, w]), model(y, [z, w]).detach())
 
 
 def test_a_module_that_writes_its_buffers() -> None:

@@ -56,6 +56,14 @@ typedef struct {
 
 static PyTypeObject *call_type;
 
+/* What is known of a type of tensors. */
+typedef struct {
+    PyTypeObject *type;
+    const DLPackExchangeAPI *api; /* NULL for a type without one */
+    size_t handle, keys;          /* where an object has the address of its tensor, and that its dispatch keys */
+    uint64_t marks;               /* keys of what is not in memory as it is; none where there are no keys */
+} Library;
+
 /* -- arguments ------------------------------------------------------------------------------------------------------ */
 
 static bool strides_fit(const Tensor *want, const int64_t *strides, int64_t unit)
@@ -117,14 +125,31 @@ static bool read_buffer(const Tensor *want, PyObject *object, bool writable, Py_
     return fits;
 }
 
-static bool read_tensor(const Tensor *want, const DLPackExchangeAPI *api, PyObject *object, uint64_t *pointer)
+/* Whether a tensor's elements are in its memory as they are. */
+static bool is_ordinary(const Library *library, PyObject *object)
+{
+    if (library->marks == 0)
+        return true;
+    const char *tensor;
+    uint64_t keys;
+    memcpy(&tensor, (const char *)object + library->handle, sizeof tensor);
+    if (tensor == NULL)
+        return false;
+    memcpy(&keys, tensor + library->keys, sizeof keys);
+    return (keys & library->marks) == 0;
+}
+
+static bool read_tensor(const Tensor *want, const Library *library, PyObject *object, uint64_t *pointer)
 {
     DLTensor found;
-    if (api->dltensor_from_py_object_no_sync(object, &found) != 0) {
+    if (!is_ordinary(library, object))
+        return false;
+    if (library->api->dltensor_from_py_object_no_sync(object, &found) != 0) {
         PyErr_Clear();
         return false;
     }
     bool fits = found.device.device_type == DLPACK_CPU && found.ndim == want->rank &&
+                (found.data != NULL || want->empty) &&
                 memcmp(&found.dtype, &want->type, sizeof found.dtype) == 0 && shape_fits(want, found.shape) &&
                 (found.strides == NULL || want->empty || strides_fit(want, found.strides, 1));
     *pointer = (uint64_t)(uintptr_t)found.data + found.byte_offset;
@@ -215,32 +240,45 @@ static PyObject *new_tensor(const DLPackExchangeAPI *api, const Tensor *tensor, 
 
 /* -- a call ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    PyTypeObject *type;
-    const DLPackExchangeAPI *api; /* NULL for a type without one */
-} Known;
-
-/* The exchange functions of a tensor's type; the types that were asked for are remembered. */
-static const DLPackExchangeAPI *exchange_of(PyObject *object)
+/* Where tensors of the type have their dispatch keys; false where that is not known. */
+static bool find_keys(Library *library)
 {
-    static Known table[8];
+    PyObject *module = PyImport_ImportModule("autofusion.runtime.dispatch_keys");
+    PyObject *place = module ? PyObject_CallMethod(module, "place_of", "O", library->type) : NULL;
+    unsigned long long handle = 0, keys = 0, marks = 0;
+    bool found = place != NULL && place != Py_None && PyArg_ParseTuple(place, "KKK", &handle, &keys, &marks);
+    library->handle = (size_t)handle;
+    library->keys = (size_t)keys;
+    library->marks = marks;
+    PyErr_Clear();
+    Py_XDECREF(place);
+    Py_XDECREF(module);
+    return found;
+}
+
+/* The library of a tensor's type; the types that were asked for are remembered. */
+static Library library_of(PyObject *object)
+{
+    static Library table[8];
     PyTypeObject *type = Py_TYPE(object);
-    Known *known = &table[(uintptr_t)type / alignof(max_align_t) % 8];
+    Library *known = &table[(uintptr_t)type / alignof(max_align_t) % 8];
     if (known->type == type)
-        return known->api;
-    const DLPackExchangeAPI *api = NULL;
+        return *known;
+    Library library = {.type = type};
     PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
     if (capsule != NULL && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
-        api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+        library.api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     PyErr_Clear();
     Py_XDECREF(capsule);
-    if (api != NULL && (api->header.version.major != DLPACK_MAJOR || api->dltensor_from_py_object_no_sync == NULL))
-        api = NULL;
+    const DLPackExchangeAPI *api = library.api;
+    if (api != NULL && (api->header.version.major != DLPACK_MAJOR || api->dltensor_from_py_object_no_sync == NULL ||
+                        !find_keys(&library)))
+        library.api = NULL;
     Py_INCREF(type); /* so that no other type takes its address */
     PyTypeObject *before = known->type;
-    *known = (Known){type, api};
+    *known = library;
     Py_XDECREF((PyObject *)before);
-    return api;
+    return library;
 }
 
 static PyObject *finish(const Call *call, PyObject **results)
@@ -330,11 +368,11 @@ static bool read_argument(const Call *call, size_t number, PyObject *argument, R
     bool written = call->written[number];
     if (Py_IS_TYPE(argument, call->numpy->array))
         return read_array(want, (NumPyArray *)argument, written, pointer);
-    const DLPackExchangeAPI *api = exchange_of(argument);
+    const Library library = library_of(argument);
     if (number == 0)
-        reading->api = api;
-    if (api != NULL)
-        return read_tensor(want, api, argument, pointer);
+        reading->api = library.api;
+    if (library.api != NULL)
+        return read_tensor(want, &library, argument, pointer);
     if (PyObject_TypeCheck(argument, call->numpy->array))
         return read_array(want, (NumPyArray *)argument, written, pointer);
     bool fits = read_buffer(want, argument, written, &reading->views[reading->open], pointer);
@@ -565,7 +603,7 @@ static PyObject *as_tensor(PyObject *module, PyObject *args)
     PyObject *example, *array, *description;
     if (!PyArg_ParseTuple(args, "OOO!", &example, &array, &PyTuple_Type, &description))
         return NULL;
-    const DLPackExchangeAPI *api = exchange_of(example);
+    const DLPackExchangeAPI *api = library_of(example).api;
     if (api == NULL)
         Py_RETURN_NONE;
     PyObject *single = PyTuple_Pack(1, description);

@@ -29,6 +29,7 @@ from autofusion.frontends.torch.regions import (
 from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
 from autofusion.ops.structure import strides_of
+from autofusion.runtime import dispatch_keys
 from autofusion.target import Target
 
 Environment = dict[Any, Any]  # by node of the FX graph; sizes by name
@@ -106,9 +107,9 @@ def _restrided(array: Array, steps: Sequence[int]) -> Array:
 
 
 def array_of(tensor: Any) -> Array:
-    """An array over a tensor's memory."""
+    """An array over a tensor's memory, or that of a copy where its elements are not there as they are."""
     torch = adapter.torch()
-    plain = tensor.detach()
+    plain = dispatch_keys.ordinary(tensor).detach()
     if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view(DType.BFLOAT16.numpy)  # type: ignore[no-any-return]
     return plain.numpy()  # type: ignore[no-any-return]
