@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m pip install torch")
 
 import autofusion  # noqa: E402
-from autofusion.errors import ArgumentError, AutofusionError  # noqa: E402
+from autofusion.errors import ArgumentError, AutofusionError, TargetError  # noqa: E402
 from autofusion.runtime import dispatch_keys  # noqa: E402
-from autofusion.torch import Backend, fuse  # noqa: E402
+from autofusion.torch import Backend, DefectWarning, fuse  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
@@ -535,6 +536,52 @@ def test_fuse_takes_a_graph_of_aten() -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ArgumentError, match="option 'frees': expected one of freeze, numerics, target"):
         Backend(frees=True)
+
+
+def test_values_of_options_are_checked() -> None:
+    with pytest.raises(ArgumentError, match="numerics='exact': expected default or strict"):
+        Backend(numerics="exact")
+    with pytest.raises(TargetError, match="unknown target 'abacus'"):
+        Backend(target="abacus")
+    for wrong, kind in (({"target": "abacus"}, TargetError), ({"numerics": "exact"}, ArgumentError)):
+        with pytest.raises(kind):
+            autofusion.compile(torch.nn.ReLU(), (torch.ones(2),), **wrong)
+
+
+# -- defects -----------------------------------------------------------------------------------------------------------
+def failing(*_: Any, **__: Any) -> Any:
+    raise KeyError("a fault")
+
+
+DEFECTS = {
+    "compile": ("autofusion.frontends.torch.program.api.compile_graph", "region0 of graph 0 (inference): KeyError"),
+    "region": ("autofusion.frontends.torch.regions._bind_sizes", "region0: KeyError"),
+    "operator": ("autofusion.frontends.torch.regions._used", r"exp.default (exp): KeyError"),
+}
+
+
+@pytest.mark.parametrize("kind", DEFECTS)
+def test_defects_are_warned_of_listed_and_survived(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, text = DEFECTS[kind]
+    monkeypatch.setattr(place, failing)
+    monkeypatch.setenv("AUTOFUSION_RAISE", "0")
+    function, x, backend = (lambda x: (x.exp() + 1, x.t())), torch.randn(3, 5), Backend()
+    with pytest.warns(DefectWarning, match=re.escape(text)) as caught:
+        found = compiled(function, backend)(x)
+    assert "AUTOFUSION_DUMP" in str(caught[0].message)
+    for ours, theirs in zip(found, function(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()
+    report = backend.explain()
+    assert text in report.defects[0] and text in str(report) and "defect" in str(report).splitlines()[0]
+    assert {each.operator for each in report.fallbacks} >= {"exp.default"}
+
+
+@pytest.mark.parametrize("kind", DEFECTS)
+def test_defects_are_raised_where_that_is_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DEFECTS[kind][0], failing)
+    with pytest.raises(KeyError, match="a fault"):
+        autofusion.compile(torch.nn.Sigmoid(), (torch.randn(3),))
 
 
 def test_the_name_works_after_an_install() -> None:

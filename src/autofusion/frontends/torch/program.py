@@ -13,8 +13,9 @@ import numpy as np
 from autofusion import api, config, dims, dtypes
 from autofusion.dims import Expr
 from autofusion.dtypes import Array, DType
-from autofusion.errors import ArgumentError, AutofusionError
+from autofusion.errors import ArgumentError, AutofusionError, DeviceError, TargetError
 from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch.defects import Defect, survived
 from autofusion.frontends.torch.regions import (
     Owner,
     Region,
@@ -28,6 +29,7 @@ from autofusion.frontends.torch.regions import (
 )
 from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
+from autofusion.jit.pipeline import Numerics
 from autofusion.ops.structure import strides_of
 from autofusion.runtime import dispatch_keys
 from autofusion.target import Target
@@ -37,11 +39,15 @@ Environment = dict[Any, Any]  # by node of the FX graph; sizes by name
 
 @dataclass(frozen=True)
 class Settings:
-    """How regions are compiled."""
+    """How regions are compiled. Raises ArgumentError for numerics that there are not."""
 
     target: str | Target = "cpu"
     numerics: str = "default"
     freeze: bool = False
+
+    def __post_init__(self) -> None:
+        if self.numerics not in tuple(Numerics):
+            raise ArgumentError(f"numerics={self.numerics!r}: expected {' or '.join(Numerics)}")
 
 
 @dataclass
@@ -137,6 +143,7 @@ class Program:
         self.launches: list[Launch] = []
         self.calls = 0
         self._split = split(module.graph)
+        self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
     def __call__(self, *arguments: Any) -> list[Any]:
@@ -166,13 +173,18 @@ class Program:
             return call
         return lambda *given: call(*[given[position] for position in positions])
 
-    def launch(self, region: Region) -> Launch | AutofusionError:
-        """The region compiled; the error where that does not work."""
-        assert region.graph is not None
+    def launch(self, region: Region) -> Launch | str:
+        """The region compiled; why not, where the target refuses it or this package fails."""
+        if region.graph is None:
+            return str(region.defect)
+        target = api.runnable(self.settings.target)
         try:
-            compiled = api.compile_graph(region.graph, self.settings.target, self.settings.numerics)
-        except AutofusionError as error:
-            return error
+            compiled = api.compile_graph(region.graph, target, self.settings.numerics)
+        except Exception as error:
+            if isinstance(error, TargetError | DeviceError) and target.family != "cpu":
+                return str(error)
+            self.defects.append(survived(f"region{region.number} of {self.name}", error))
+            return self.defects[-1].error
         made = Launch(region, compiled, layouts=[_layout(node) for node in region.writes])
         self.launches.append(made)
         return made
@@ -191,6 +203,7 @@ class Program:
             ),
             self.called,
             self.recompiled,
+            tuple(map(str, self.defects)),
         )
 
     @property
@@ -269,9 +282,9 @@ class _Writer:
 
     def _region(self, region: Region) -> None:
         launch = self.program.launch(region)
-        if isinstance(launch, AutofusionError):
+        if isinstance(launch, str):
             for node in region.nodes:
-                self._eager(node, str(launch))
+                self._eager(node, launch)
             return
         self._need(region.reads)
         self.made |= set(region.writes)
