@@ -440,6 +440,78 @@ def test_two_sizes_that_are_equal_are_not_one() -> None:
     assert len(backend.programs) <= 2  # Dynamo takes sizes that are equal at first for one, behind a guard
 
 
+OPEN = {
+    "row-major": lambda n: torch.randn(n, n + 1, 4),
+    "transposed": lambda n: torch.randn(n + 1, n).t(),
+    "permuted": lambda n: torch.randn(n + 1, n, 4).permute(2, 0, 1),
+    "channels last": lambda n: torch.randn(2, 3, n, n + 1).to(memory_format=torch.channels_last),
+    "channels last, open channels": lambda n: torch.randn(2, n, 7, 4).to(memory_format=torch.channels_last),
+    "channels last 3d": lambda n: torch.randn(2, 3, n, n + 1, 2).to(memory_format=torch.channels_last_3d),
+    "expanded": lambda n: torch.randn(n, 1).expand(n, n + 2),
+    "expanded in front": lambda n: torch.randn(n).expand(3, n),
+    "every second": lambda n: torch.randn(2 * n + 1, 2 * n + 3)[::2, 1::2],
+    "sliced": lambda n: torch.randn(n, n + 3)[:, :n],
+    "sliced and transposed": lambda n: torch.randn(n, 9)[:, 2:6].t(),
+}
+
+
+def check_sizes(function: Callable[..., Any], make: Callable[[int], Any]) -> Backend:
+    """Values, strides and writes are eager's for one compile of all sizes."""
+    backend = Backend()
+    run = compiled(function, backend, dynamic=True)
+    for n in (5, 8, 3, 21):
+        ours, theirs = (copies([x]) for x in [make(n)] * 2)
+        found, wanted = run(*ours), function(*theirs)
+        for ours_each, theirs_each in zip((*found, *ours), (*wanted, *theirs), strict=True):
+            torch.testing.assert_close(ours_each, theirs_each)
+            assert ours_each.stride() == theirs_each.stride()
+        assert shared(found, ours) == shared(wanted, theirs)
+    report = backend.explain()
+    assert len(report.programs) == 1 and not report.fallbacks
+    return backend
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_layouts_of_open_sizes_are_eagers(kind: str) -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        return x.exp() + x, x.clone(), x.contiguous() + 1, x.softmax(0), y.transpose(0, 1), y[1:], x.sum(-1), y
+
+    check_sizes(function, OPEN[kind])
+
+
+@pytest.mark.parametrize("kind", ["transposed", "channels last", "every second"])
+def test_arguments_of_open_sizes_are_written_where_they_lie(kind: str) -> None:
+    check_sizes(lambda x: (x.mul_(2).relu() + 1,), OPEN[kind])
+
+
+@pytest.mark.parametrize("kind", ["transposed", "channels last", "every second"])
+def test_a_module_of_open_sizes_keeps_layouts(kind: str) -> None:
+    example = OPEN[kind](6)
+    sizes = dict.fromkeys(range(example.dim()), torch.export.Dim.AUTO)
+    module = autofusion.compile(torch.nn.Sigmoid(), (example,), dynamic=(sizes,))
+    for n in (6, 3, 20):
+        x = OPEN[kind](n)
+        torch.testing.assert_close(module(x), x.sigmoid())
+        assert module(x).stride() == x.sigmoid().stride()
+
+
+def test_calls_of_open_sizes_are_native() -> None:
+    module = autofusion.compile(Affine(), (torch.ones(4, 3),) * 2, dynamic=({0: torch.export.Dim("n")},) * 2)
+    for n in (4, 2, 100):
+        x, y = torch.randn(n, 3), torch.randn(n, 3)
+        assert torch.equal(module(x, y), x * 2 + y)
+    assert module.program.launches[0].compiled.executable.direct.calls == 3
+    backend = Backend()
+    run = compiled(lambda x, y: x * 2 + y, backend, dynamic=True)
+    with torch.no_grad():
+        for n in (4, 2, 100):
+            x, y = torch.randn(n, 3), torch.randn(n, 3)
+            assert torch.equal(run(x, y), x * 2 + y)
+    (program,) = backend.programs
+    assert program.launches[0].compiled.executable.direct.calls == 3 and program.calls == 0
+
+
 def test_a_size_that_no_tensor_has() -> None:
     check(lambda x, n: x + torch.arange(n).sum(), torch.randn(4), 7, dynamic=True)
 

@@ -92,9 +92,9 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
     made = maker(Call(builder, name, given, types, _used(node, len(fakes))))
     listed = list(made) if isinstance(made, tuple | list) else [made]
-    for value, wanted in zip(listed, types, strict=True):
+    for value, wanted, fake in zip(listed, types, fakes, strict=True):
         if value is not None:
-            _check(name, value, wanted)
+            _check(name, value, wanted, fake)
     return listed
 
 
@@ -106,12 +106,21 @@ def _used(node: Any, count: int) -> tuple[bool, ...]:
     return tuple(n in picked for n in range(count))
 
 
-def _check(name: str, value: Value, wanted: TensorType | None) -> None:
+def _check(name: str, value: Value, wanted: TensorType | None, fake: Any) -> None:
     """Raises Unmapped where what was made is not what PyTorch says that the operator gives."""
     if wanted is None or value.dtype is not wanted.dtype or len(value.shape) != len(wanted.shape):
         raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
-    if not all(dims.equal(a, b) for a, b in zip(value.shape, wanted.shape, strict=True)):
+    if not all(_same(a, b, size) for a, b, size in zip(value.shape, wanted.shape, fake.shape, strict=True)):
         raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
+
+
+def _same(made: Dim, wanted: Dim, size: Any) -> bool:
+    """Whether an extent is what PyTorch says, for all sizes that its guards let through: max(0, n-1) is n-1 where n is
+    at least 2. The value keeps its own, which is right without the guard too."""
+    if dims.equal(made, wanted):
+        return True
+    above = {name: dims.symbol(name) + lower for name, lower in adapter.least(size).items()}
+    return bool(above) and dims.equal(dims.substitute(made, above), dims.substitute(wanted, above))
 
 
 def _operand(item: Any, value_of: Callable[[Any], Any]) -> Any:
