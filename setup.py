@@ -2,12 +2,14 @@
 
 from setuptools import Extension, setup
 
+NAMES = ("native", "blocks", "arrays", "tensors", "sizes", "call", "callable")
+
 setup(
     ext_modules=[
         Extension(
             "autofusion.runtime._native",
-            sources=[f"src/autofusion/runtime/{name}.c" for name in ("native", "blocks", "arrays", "call", "callable")],
-            depends=[f"src/autofusion/runtime/{name}.h" for name in ("native", "arrays", "dlpack")],
+            sources=[f"src/autofusion/runtime/{name}.c" for name in NAMES],
+            depends=[f"src/autofusion/runtime/{name}.h" for name in ("native", "arrays", "dlpack", "tensors")],
             extra_compile_args=["-O2", "-fvisibility=hidden", "-std=c11", "-pthread"],
             extra_link_args=["-pthread"],
             optional=True,

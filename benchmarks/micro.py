@@ -2,7 +2,8 @@
 
 gemm      products of float32 matrices in GFLOP/s, and as a share of what multiply-adds or reading allow
 math      vector functions: nanoseconds an element, and the largest error in units of the last place, against mpmath
-launch    one call that adds 16 floats, NumPy arrays in and out; calls with four tensors, by PyTorch's ways
+launch    one call that adds 16 floats, NumPy arrays in and out; calls with four tensors, by PyTorch's ways; both with
+          sizes that are known and with open ones
 barrier   a phase of a launch with nothing to do: the barrier between two phases
 compile   the partition's time as graphs grow, and cold compile times
 """
@@ -148,7 +149,14 @@ def launch(threads: int) -> None:
     """A call from Python to Python."""
     x, y = np.ones(16, np.float32), np.ones(16, np.float32)
     compiled = af.compile(lambda a, b: a + b, [x, y])
+    opened = af.compile(lambda a, b: a + b, [x, y], dynamic={"a": ("n",), "b": ("n",)})
     traced = af.jit(lambda a, b: a + b)
+    runs = {
+        "numpy.add": np.add,
+        "a compiled graph": compiled,
+        "one of open sizes": opened,
+        "a function of af.jit": traced,
+    }
 
     def thousand(run: Callable[..., object], *more: Any) -> float:
         def calls() -> None:
@@ -158,7 +166,7 @@ def launch(threads: int) -> None:
         return median(calls) * 1e6
 
     print(f"a call that adds 16 floats, {threads} threads, ns")
-    for name, run in (("numpy.add", np.add), ("a compiled graph", compiled), ("a function of af.jit", traced)):
+    for name, run in runs.items():
         print(f"  {name:28s}{thousand(run):12.0f}")
     torch_launch(threads)
 
@@ -182,6 +190,8 @@ def torch_launch(threads: int) -> None:
     torch.set_num_threads(threads)
     model, given = Chain(), [torch.randn(16) for _ in range(4)]
     runs: dict[str, Any] = {"eager PyTorch": model, "af.compile(module)": af.compile(model, given)}
+    opened: Any = (tuple({0: torch.export.Dim("n")} for _ in given),)  # as torch.export takes it
+    runs["the same, open sizes"] = af.compile(model, given, dynamic=opened)
     for name, backend in (("ours", Backend()), ("inductor", "inductor"), ("eager", "eager")):
         runs[f"torch.compile, {name}"] = torch.compile(chain, backend=backend)
     runs["torch.compile, no operator"] = torch.compile(lambda a, b, c, d: (a, b, c, d), backend="eager")

@@ -16,6 +16,7 @@ import copy
 import functools
 import itertools
 import json
+import os
 import sys
 import time
 import warnings
@@ -363,8 +364,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names:
         parser.error(f"no entry {given.entries or given.match!r}")
     dtypes = DTYPES if given.dtypes == "all" else tuple(filter(None, given.dtypes.split(",")))
+    os.environ.setdefault("AUTOFUSION_RAISE", "1")  # of the workers: a defect is a crash
     results = run(names, None if given.samples == "all" else int(given.samples), dtypes, given.workers)
     if given.json:
         Path(given.json).write_text(json.dumps([asdict(each) for each in results], indent=1))
     print(report(results))
-    return int(any(each.state == "wrong" for each in results))
+    return int(any(each.state in ("wrong", "crashed", "hung") for each in results))

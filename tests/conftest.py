@@ -1,4 +1,5 @@
-"""Every test run compiles into a cache folder of its own, and puts nothing into the user's."""
+"""Every test run compiles into a cache folder of its own, and puts nothing into the user's. Defects are raised, not
+survived."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """`AUTOFUSION_CACHE_DIR` is a new folder for the session."""
+    """`AUTOFUSION_CACHE_DIR` is a new folder for the session, `AUTOFUSION_RAISE` is set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOFUSION_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AUTOFUSION_RAISE", "1")
         yield

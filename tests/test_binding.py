@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import autofusion as af
-from autofusion import api
+from autofusion import api, dims
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, IndexOutOfRange
 from autofusion.graph import evaluate
 from autofusion.graph.builder import GraphBuilder
 from autofusion.runtime import binding, pool
+from autofusion.runtime.sizes import KINDS, Table
 
 pytestmark = pytest.mark.skipif(not pool.native_available(), reason="the native runtime was not built")
 
@@ -221,6 +224,163 @@ def test_threads_share_a_compiled_graph() -> None:
     assert direct(one).calls == 1600
 
 
+# -- open sizes --------------------------------------------------------------------------------------------------------
+N, M = dims.symbol("n"), dims.symbol("m")
+DERIVED: tuple[dims.Dim, ...] = (
+    N,
+    N * M,
+    2 * N + 3,
+    N * N * M + 5 * N + 7,
+    N // 3,
+    dims.modulo(N, 3),
+    (N * M + 5) // 4 + dims.modulo(M * 3, N + 1),
+    dims.minimum(N, M),
+    dims.maximum(N * 2, M + 4),
+    dims.maximum(N - M, 0),
+    dims.maximum((N - 9) // 2, -3) + 3,
+    dims.modulo(dims.maximum(N - M, -40) + 5 * N, 7),
+)
+
+
+def row_major(rows: dims.Dim = N, columns: dims.Dim = M) -> api.Compiled:
+    F = GraphBuilder("sum")
+    x, y = F.input("x", DType.FLOAT32, (rows, columns)), F.input("y", DType.FLOAT32, (columns,))
+    F.output(F.add(x, y))
+    F.output(F.sum(F.exp(x), axes=(0,)))
+    return api.compile_graph(F.build())
+
+
+def test_numbers_that_follow_from_sizes() -> None:
+    F = GraphBuilder("derived")
+    x = F.input("x", DType.FLOAT32, (N, M))
+    for dim in DERIVED:
+        F.output(F.expand(F.reshape(F.sum(x, axes=(0, 1)), shape=(1,)), shape=(dim,)))
+    compiled = api.compile_graph(F.build())
+    sizes = [(1, 1), (3, 7), (8, 2), (40, 1), (2, 19), (5, 5), (1, 30)]
+    for n, m in sizes:
+        found = compiled(np.ones((n, m), np.float32))
+        wanted = [int(dims.evaluate(dim, {"n": n, "m": m})) for dim in DERIVED]
+        assert [each.shape for each in found] == [(size,) for size in wanted]
+        assert all((each == n * m).all() for each in found)
+    assert direct(compiled).calls == len(sizes)
+
+
+@given(st.data())
+def test_the_table_of_numbers_is_what_dims_are(data: st.DataObject) -> None:
+    sizes = {"n": data.draw(st.integers(0, 50)), "m": data.draw(st.integers(1, 50))}
+    table = Table(("n", "m"))
+    made: list[dims.Dim] = [N, M, 1, 2, 7, -3]
+    operators = {"+": dims.add, "*": dims.multiply, "//": dims.floordiv, "%": dims.modulo}
+    operators |= {"min": dims.minimum, "max": dims.maximum}
+    for _ in range(data.draw(st.integers(1, 6))):
+        kind = data.draw(st.sampled_from(sorted(operators)))
+        left, right = data.draw(st.sampled_from(made)), data.draw(st.sampled_from(made))
+        if kind in ("//", "%"):
+            right = data.draw(st.sampled_from([2, 3, 7, M]))
+        made.append(operators[kind](left, right))
+    places = table.places(made)
+    numbers = [*sizes.values(), *table.first[2:]]
+    by_number = {number: operators[kind] for kind, number in KINDS.items()}
+    for step in range(0, len(table.steps), 4):
+        kind_number, left_place, right_place, target = table.steps[step : step + 4]
+        numbers[target] = by_number[kind_number](numbers[left_place], numbers[right_place])
+    assert [numbers[place] for place in places] == [dims.evaluate(dim, sizes) for dim in made]
+    assert len({tuple(table.steps[i : i + 3]) for i in range(0, len(table.steps), 4)}) == len(table.steps) // 4
+
+
+def test_one_native_call_serves_all_sizes() -> None:
+    compiled, rng = row_major(), np.random.default_rng(0)
+    sizes = [(n, m) for n in (0, 1, 2, 17, 300) for m in (0, 1, 5, 64, 1030)]
+    for n, m in sizes:
+        x, y = rng.standard_normal((n, m), np.float32), rng.standard_normal(m, np.float32)
+        total, summed = compiled(x, y)
+        assert (total == x + y).all() and total.shape == (n, m)
+        assert np.allclose(summed, np.exp(x).sum(0), rtol=1e-4, atol=1e-6)
+    assert direct(compiled).calls == compiled.stats["calls"] == len(sizes)
+    turned = np.asfortranarray(rng.standard_normal((4, 6), np.float32))
+    assert (compiled(turned, np.zeros(6, np.float32))[0] == turned).all()
+    assert direct(compiled).calls == len(sizes) and compiled.stats["calls"] == len(sizes) + 1
+
+
+def test_tensors_of_open_sizes() -> None:
+    torch = pytest.importorskip("torch")
+    compiled = row_major()
+    for n, m in ((3, 4), (1, 1), (200, 300), (5, 0)):
+        x, y = torch.randn(n, m), torch.randn(m)
+        found = compiled(x, y)[0]
+        assert torch.equal(found, x + y) and found.stride() == (x + y).stride()
+        assert torch.equal(compiled(x, torch._neg_view(y))[0], x - y)
+    assert direct(compiled).calls == 4 and compiled.stats["calls"] == 8
+
+
+def test_sizes_that_do_not_agree_are_the_same_error_as_ever() -> None:
+    compiled = row_major()
+    x = np.ones((3, 4), np.float32)
+    for wrong, message in ((np.ones(5, np.float32), "elsewhere"), (np.ones((4, 1), np.float32), "rank 2")):
+        with pytest.raises(ArgumentError, match=message):
+            compiled(x, wrong)
+    F = GraphBuilder("guarded")
+    F.output(F.add(F.input("x", DType.FLOAT32, (N * 2, 3)), F.input("y", DType.FLOAT32, (M, 3))))
+    F.output(F.mul(F.input("z", DType.FLOAT32, (N,)), 2.0))
+    guarded = api.compile_graph(F.build())
+    assert guarded.graph.guards
+    given = [np.ones((6, 3), np.float32), np.ones((6, 3), np.float32), np.ones(3, np.float32)]
+    assert (guarded(*given)[0] == 2).all() and direct(guarded).calls == 1
+    for position in (0, 1, 2):
+        changed = list(given)
+        changed[position] = np.ones((4, *given[position].shape[1:]), np.float32)
+        with pytest.raises(ArgumentError):
+            guarded(*changed)
+    assert direct(guarded).calls == 1
+
+
+def test_sizes_that_make_no_tensor_are_errors() -> None:
+    F = GraphBuilder("many")
+    x, y = F.input("x", DType.UINT8, (N,), (0,)), F.input("y", DType.UINT8, (1,))
+    F.output(F.expand(F.reshape(y, shape=(1, 1)), shape=(N, N)))
+    F.output(F.expand(y, shape=(N * N * N,)))
+    F.output(F.add(x, y))
+    compiled = api.compile_graph(F.build())
+    one = np.ones(1, np.uint8)
+    assert compiled(np.broadcast_to(one, (3,)), one)[1].shape == (27,) and direct(compiled).calls == 1
+    for size in (1 << 21, 1 << 22, 1 << 31, 1 << 32, 1 << 62):
+        with pytest.raises((MemoryError, ValueError, OverflowError)):
+            compiled(np.broadcast_to(one, (size,)), one)
+    assert direct(compiled).calls == 1
+
+
+def test_open_sizes_that_are_written() -> None:
+    F = GraphBuilder("step")
+    p, g = (F.input(name, DType.FLOAT32, (N,)) for name in "pg")
+    F.output(F.sub(p, F.mul(g, 0.5)), writes="p")
+    compiled = api.compile_graph(F.build())
+    for size in (1, 16, 1000):
+        p, g = np.arange(size, dtype=np.float32), np.ones(size, np.float32)
+        assert compiled(p, g) is p and (p == np.arange(size) - 0.5).all()
+    assert direct(compiled).calls == 3
+    base = np.arange(100, dtype=np.float32)
+    compiled(base[:64], base[8:72])
+    assert direct(compiled).calls == 3
+    assert (base[:64] == np.arange(64) - 0.5 * np.arange(8, 72)).all()
+
+
+def test_threads_share_a_call_of_open_sizes() -> None:
+    compiled, wrong = row_major(), []
+
+    def work(seed: int) -> None:
+        for step in range(200):
+            x = np.full((1 + (seed * 7 + step) % 40, 1 + (seed + step * 3) % 90), seed, np.float32)
+            if not (compiled(x, np.full(x.shape[1], step, np.float32))[0] == seed + step).all():
+                wrong.append((seed, step))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and direct(compiled).calls == 1600
+
+
 # -- arguments that are written ----------------------------------------------------------------------------------------
 def stepping(size: int) -> api.Compiled:
     """p, m <- p - 0.1 (0.9 m + g), 0.9 m + g"""
@@ -363,6 +523,20 @@ def test_bfloat16_tensors() -> None:
     assert torch.equal(compiled(a, b)[0], a + b) and direct(compiled).calls == 1
 
 
+def test_tensors_that_are_negative_by_a_mark() -> None:
+    torch = pytest.importorskip("torch")
+    compiled, a, b = summing(), torch.from_numpy(A), torch.from_numpy(B)
+    for strange in (torch._neg_view(a), torch._efficientzerotensor((3, 4))):
+        assert torch.equal(compiled(strange, b)[0], strange + b)
+    turned = af.compile(lambda x, y: x + y, [A, B])
+    assert torch.equal(turned(torch._neg_view(a), b), b - a)
+    assert direct(compiled).calls == 0 and compiled.stats["calls"] == 2
+    step, moment = stepping(12), torch.zeros(12)
+    with pytest.raises(ArgumentError, match="read-only"):
+        step(torch._neg_view(torch.ones(12)), torch.ones(12), moment)
+    assert not moment.any()
+
+
 # -- objects that are called -------------------------------------------------------------------------------------------
 def test_functions_go_straight_through() -> None:
     """Where the result is as the graph has it; other structures are put together in Python."""
@@ -419,7 +593,7 @@ def test_what_is_called_is_checked_and_freed() -> None:
     assert watched() is None
 
 
-@pytest.mark.parametrize("parts", [(), (1, 2, 3), (object(), *[()] * 10)], ids=["none", "few", "no plan"])
+@pytest.mark.parametrize("parts", [(), (1, 2, 3), (object(), *[()] * 12)], ids=["none", "few", "no plan"])
 def test_a_wrong_binding_is_an_error(parts: tuple[Any, ...]) -> None:
     native: Any = pool.native()
     with pytest.raises((TypeError, ValueError)):

@@ -22,6 +22,7 @@ from autofusion.graph import evaluate
 from autofusion.graph import ir as graph_ir
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Value
+from autofusion.jit.explain import estimates
 from autofusion.ops import TABLE
 from autofusion.passes import pipeline as passes
 
@@ -174,6 +175,15 @@ def test_indices_do_not_grow_with_the_layers() -> None:
         forms = Forms(passes.run(graph))
         reads = [o for node in forms.compute_nodes() for region in forms.of(node).regions for o in region.operands]
         assert max(len(str(i)) for read in reads for i in read.index) <= 60
+
+
+def test_an_explanation_assumes_sizes_that_can_be_counted() -> None:
+    F = GraphBuilder("many")
+    F.output(F.exp(F.input("x", F32, tuple(map(symbol, "abcde")))))
+    graph = F.build()
+    assert set(estimates(graph, {}).values()) == {16}
+    assert estimates(graph, {"a": 7, "b": 1, "c": 1}) == {"a": 7, "b": 1, "c": 1, "d": 512, "e": 512}
+    assert api.compile_graph(graph).explain().gm_bytes == 2 * 4 * 16**5
 
 
 def test_a_tile_of_one_element_is_one_whatever_the_extent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m pip install torch")
 
 import autofusion  # noqa: E402
-from autofusion.errors import ArgumentError  # noqa: E402
-from autofusion.torch import Backend, fuse  # noqa: E402
+from autofusion.errors import ArgumentError, AutofusionError, TargetError  # noqa: E402
+from autofusion.runtime import dispatch_keys  # noqa: E402
+from autofusion.torch import Backend, DefectWarning, fuse  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
@@ -159,6 +161,83 @@ def test_writes_to_a_strided_argument() -> None:
         return x + 1
 
     check(function, torch.randn(9, 14)[::2, 1::2])
+
+
+# -- tensors whose memory does not hold their elements as they are -----------------------------------------------------
+def complex_of(x: Any) -> Any:
+    return torch.complex(torch.zeros_like(x), x).conj()
+
+
+STRANGE = {
+    "negative": torch._neg_view,
+    "negative, every second": lambda x: complex_of(x).imag,
+    "negative, dense": lambda x: complex_of(x).imag.as_strided(x.shape, (1,)),
+    "negative, one element": lambda x: complex_of(x[:1]).imag.expand(x.shape),
+    "negative parameter": lambda x: torch.nn.Parameter(torch._neg_view(x)),
+    "zero": lambda x: torch._efficientzerotensor(x.shape, dtype=x.dtype),
+}
+
+
+class Affine(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any, y: Any) -> Any:
+        return x * 2 + y
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["known", "open"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", STRANGE)
+def test_signs_of_views_are_seen(kind: str, dtype: Any, dynamic: bool) -> None:
+    if "negative, " in kind and dtype is torch.bfloat16:
+        pytest.skip("there are no complex numbers of this type")
+    plain = torch.arange(1, 17, dtype=dtype)
+    sizes = {name: {0: torch.export.Dim("n")} for name in "xy"} if dynamic else None
+    module = autofusion.compile(Affine(), (plain, plain), dynamic=sizes)
+    with torch.no_grad():
+        strange = STRANGE[kind](plain)
+        for given in ((strange, plain), (plain, strange), (strange, strange)):
+            assert torch.equal(module(*given), Affine()(*given))
+            assert torch.equal(module(plain, plain), plain * 3)
+        run = compiled(lambda x, y: x * 2 + y, Backend(), dynamic=dynamic)
+        assert torch.equal(run(plain, plain), plain * 3)
+        assert torch.equal(run(strange, plain), Affine()(strange, plain))
+    assert module.stats["calls"] == 6
+
+
+def test_signs_cost_no_call_of_pytorch() -> None:
+    """PyTorch keeps a tensor's keys where they are looked for."""
+    assert dispatch_keys.place_of(torch.Tensor) not in (None, (0, 0, 0))
+    assert dispatch_keys.place_of(torch.nn.Parameter) == dispatch_keys.place_of(torch.Tensor)
+    assert dispatch_keys.place_of(int) == (0, 0, 0)
+
+
+def test_tensors_without_memory_are_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    plain = torch.randn(16)
+    module = autofusion.compile(Affine(), (plain, plain))
+    with FakeTensorMode():
+        fake = torch.empty(16)
+    for strange in (fake, TwoTensor(plain, plain), plain.to_sparse(), torch.empty(16, device="meta")):
+        with pytest.raises(ArgumentError, match="dispatch keys"):
+            module(plain, strange)
+    for complex_number in (torch.zeros(16, dtype=torch.complex64), complex_of(plain)):
+        with pytest.raises(AutofusionError, match="element type 'complex64' is not supported"):
+            module(plain, complex_number)
+
+
+def test_inference_tensors_and_subclasses_are_ordinary() -> None:
+    class Sub(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    plain = torch.randn(16)
+    module = autofusion.compile(Affine(), (plain, plain))
+    with torch.inference_mode():
+        inferred = torch.ones(16)
+        found = module(inferred, plain)
+    assert torch.equal(found, Affine()(inferred, plain))
+    assert torch.equal(module(plain.as_subclass(Sub), plain), Affine()(plain, plain))
+    assert module.program.launches[0].compiled.executable.direct.calls == 2
 
 
 # -- integers, booleans, casts -----------------------------------------------------------------------------------------
@@ -361,6 +440,78 @@ def test_two_sizes_that_are_equal_are_not_one() -> None:
     assert len(backend.programs) <= 2  # Dynamo takes sizes that are equal at first for one, behind a guard
 
 
+OPEN = {
+    "row-major": lambda n: torch.randn(n, n + 1, 4),
+    "transposed": lambda n: torch.randn(n + 1, n).t(),
+    "permuted": lambda n: torch.randn(n + 1, n, 4).permute(2, 0, 1),
+    "channels last": lambda n: torch.randn(2, 3, n, n + 1).to(memory_format=torch.channels_last),
+    "channels last, open channels": lambda n: torch.randn(2, n, 7, 4).to(memory_format=torch.channels_last),
+    "channels last 3d": lambda n: torch.randn(2, 3, n, n + 1, 2).to(memory_format=torch.channels_last_3d),
+    "expanded": lambda n: torch.randn(n, 1).expand(n, n + 2),
+    "expanded in front": lambda n: torch.randn(n).expand(3, n),
+    "every second": lambda n: torch.randn(2 * n + 1, 2 * n + 3)[::2, 1::2],
+    "sliced": lambda n: torch.randn(n, n + 3)[:, :n],
+    "sliced and transposed": lambda n: torch.randn(n, 9)[:, 2:6].t(),
+}
+
+
+def check_sizes(function: Callable[..., Any], make: Callable[[int], Any]) -> Backend:
+    """Values, strides and writes are eager's for one compile of all sizes."""
+    backend = Backend()
+    run = compiled(function, backend, dynamic=True)
+    for n in (5, 8, 3, 21):
+        ours, theirs = (copies([x]) for x in [make(n)] * 2)
+        found, wanted = run(*ours), function(*theirs)
+        for ours_each, theirs_each in zip((*found, *ours), (*wanted, *theirs), strict=True):
+            torch.testing.assert_close(ours_each, theirs_each)
+            assert ours_each.stride() == theirs_each.stride()
+        assert shared(found, ours) == shared(wanted, theirs)
+    report = backend.explain()
+    assert len(report.programs) == 1 and not report.fallbacks
+    return backend
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_layouts_of_open_sizes_are_eagers(kind: str) -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        return x.exp() + x, x.clone(), x.contiguous() + 1, x.softmax(0), y.transpose(0, 1), y[1:], x.sum(-1), y
+
+    check_sizes(function, OPEN[kind])
+
+
+@pytest.mark.parametrize("kind", ["transposed", "channels last", "every second"])
+def test_arguments_of_open_sizes_are_written_where_they_lie(kind: str) -> None:
+    check_sizes(lambda x: (x.mul_(2).relu() + 1,), OPEN[kind])
+
+
+@pytest.mark.parametrize("kind", ["transposed", "channels last", "every second"])
+def test_a_module_of_open_sizes_keeps_layouts(kind: str) -> None:
+    example = OPEN[kind](6)
+    sizes = dict.fromkeys(range(example.dim()), torch.export.Dim.AUTO)
+    module = autofusion.compile(torch.nn.Sigmoid(), (example,), dynamic=(sizes,))
+    for n in (6, 3, 20):
+        x = OPEN[kind](n)
+        torch.testing.assert_close(module(x), x.sigmoid())
+        assert module(x).stride() == x.sigmoid().stride()
+
+
+def test_calls_of_open_sizes_are_native() -> None:
+    module = autofusion.compile(Affine(), (torch.ones(4, 3),) * 2, dynamic=({0: torch.export.Dim("n")},) * 2)
+    for n in (4, 2, 100):
+        x, y = torch.randn(n, 3), torch.randn(n, 3)
+        assert torch.equal(module(x, y), x * 2 + y)
+    assert module.program.launches[0].compiled.executable.direct.calls == 3
+    backend = Backend()
+    run = compiled(lambda x, y: x * 2 + y, backend, dynamic=True)
+    with torch.no_grad():
+        for n in (4, 2, 100):
+            x, y = torch.randn(n, 3), torch.randn(n, 3)
+            assert torch.equal(run(x, y), x * 2 + y)
+    (program,) = backend.programs
+    assert program.launches[0].compiled.executable.direct.calls == 3 and program.calls == 0
+
+
 def test_a_size_that_no_tensor_has() -> None:
     check(lambda x, n: x + torch.arange(n).sum(), torch.randn(4), 7, dynamic=True)
 
@@ -389,6 +540,21 @@ def test_compile_takes_modules() -> None:
     assert compiled_model.stats["calls"] == 2
     assert compiled_model.stats["fallbacks"] == 0
     assert "1 launch" in str(compiled_model.explain())
+
+
+def test_a_tensor_that_is_given_twice_is_two_arguments() -> None:
+    class Held(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Any, listed: Any) -> Any:
+            return x * 2 + listed[0] * 3 + listed[1] * 5 + self.weight * 7
+
+    model, x = Held(), torch.randn(4)
+    step = autofusion.compile(model, (x, [x, model.weight]))
+    y, z, w = torch.randn(4), torch.randn(4), torch.randn(4)
+    torch.testing.assert_close(step(y, [z, w]), model(y, [z, w]).detach())
 
 
 def test_a_module_that_writes_its_buffers() -> None:
@@ -442,6 +608,52 @@ def test_fuse_takes_a_graph_of_aten() -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ArgumentError, match="option 'frees': expected one of freeze, numerics, target"):
         Backend(frees=True)
+
+
+def test_values_of_options_are_checked() -> None:
+    with pytest.raises(ArgumentError, match="numerics='exact': expected default or strict"):
+        Backend(numerics="exact")
+    with pytest.raises(TargetError, match="unknown target 'abacus'"):
+        Backend(target="abacus")
+    for wrong, kind in (({"target": "abacus"}, TargetError), ({"numerics": "exact"}, ArgumentError)):
+        with pytest.raises(kind):
+            autofusion.compile(torch.nn.ReLU(), (torch.ones(2),), **wrong)
+
+
+# -- defects -----------------------------------------------------------------------------------------------------------
+def failing(*_: Any, **__: Any) -> Any:
+    raise KeyError("a fault")
+
+
+DEFECTS = {
+    "compile": ("autofusion.frontends.torch.program.api.compile_graph", "region0 of graph 0 (inference): KeyError"),
+    "region": ("autofusion.frontends.torch.regions._bind_sizes", "region0: KeyError"),
+    "operator": ("autofusion.frontends.torch.regions._used", r"exp.default (exp): KeyError"),
+}
+
+
+@pytest.mark.parametrize("kind", DEFECTS)
+def test_defects_are_warned_of_listed_and_survived(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, text = DEFECTS[kind]
+    monkeypatch.setattr(place, failing)
+    monkeypatch.setenv("AUTOFUSION_RAISE", "0")
+    function, x, backend = (lambda x: (x.exp() + 1, x.t())), torch.randn(3, 5), Backend()
+    with pytest.warns(DefectWarning, match=re.escape(text)) as caught:
+        found = compiled(function, backend)(x)
+    assert "AUTOFUSION_DUMP" in str(caught[0].message)
+    for ours, theirs in zip(found, function(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()
+    report = backend.explain()
+    assert text in report.defects[0] and text in str(report) and "defect" in str(report).splitlines()[0]
+    assert {each.operator for each in report.fallbacks} >= {"exp.default"}
+
+
+@pytest.mark.parametrize("kind", DEFECTS)
+def test_defects_are_raised_where_that_is_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DEFECTS[kind][0], failing)
+    with pytest.raises(KeyError, match="a fault"):
+        autofusion.compile(torch.nn.Sigmoid(), (torch.randn(3),))
 
 
 def test_the_name_works_after_an_install() -> None:

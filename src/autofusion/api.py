@@ -23,7 +23,7 @@ from autofusion.jit.pipeline import Compilation, Numerics, Options
 from autofusion.lazy import Lazy
 from autofusion.ops import TABLE, Kind, Op
 from autofusion.ops.library import LIBRARY, LibraryKernel
-from autofusion.runtime import binding, pool
+from autofusion.runtime import binding, dispatch_keys, pool
 from autofusion.runtime.executable import Executable, Function
 from autofusion.superkernel import plan as plans
 from autofusion.superkernel.options import SuperKernelOptions
@@ -186,14 +186,19 @@ def _from_npy(raw: bytes) -> Array:
 
 
 def as_array(value: Any) -> Array:
-    """A NumPy array over the value's memory where that is possible. Raises ArgumentError."""
+    """A NumPy array over the value's memory where that is possible; a read-only copy of a tensor whose elements are not
+    in memory as they are. Raises ArgumentError."""
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
+        plain = dispatch_keys.ordinary(value)
         try:
-            return np.from_dlpack(value)
+            array = np.from_dlpack(plain)
         except (BufferError, RuntimeError, TypeError) as error:
             raise ArgumentError(f"an argument of type {type(value).__name__}: {error}") from None
+        if plain is not value:
+            array.flags.writeable = False
+        return array
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ArgumentError(

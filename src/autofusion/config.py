@@ -15,6 +15,7 @@ VARIABLES = {
     "AUTOFUSION_CACHE_BYTES": "size bound of the disk cache in bytes; default 1 GiB",
     "AUTOFUSION_DEBUG": "0 quiet, 1 stage times, 2 also verdicts; default 0",
     "AUTOFUSION_DUMP": "folder for numbered stages; an edited NN-*.override.txt there is read back in",
+    "AUTOFUSION_RAISE": "1: defects met in compiling a PyTorch graph are raised; 0: PyTorch runs that part; default 0",
     "AUTOFUSION_ACL_LIBRARY": "path of libascendcl.so, in place of the search; libacl_rtc.so is beside it",
 }
 
@@ -49,6 +50,11 @@ def cache_bytes() -> int:
 def debug_level() -> int:
     """0, 1 or 2."""
     return _integer("AUTOFUSION_DEBUG", 0, 0) or 0
+
+
+def raises_defects() -> bool:
+    """Whether a defect of this package is raised where PyTorch could run the part of the graph instead."""
+    return bool(_integer("AUTOFUSION_RAISE", 0, 0))
 
 
 def dump_dir() -> Path | None:

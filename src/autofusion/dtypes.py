@@ -76,12 +76,12 @@ def of(value: Any) -> DType:
     """The DType of a name, a NumPy dtype or an array. Raises DTypeError for anything else."""
     if isinstance(value, DType):
         return value
+    found = getattr(value, "dtype", value)
     try:
-        found = getattr(value, "dtype", value)
         return DType(found) if isinstance(found, str) else _BY_NUMPY[np.dtype(found)]
     except (TypeError, KeyError, ValueError):
         known = ", ".join(ALL)
-        raise DTypeError(f"element type {value!r} is not supported; known: {known}") from None
+        raise DTypeError(f"element type {str(found)!r} is not supported; known: {known}") from None
 
 
 _KIND_ORDER = {"b": 0, "u": 1, "i": 2, "f": 3, "V": 3}

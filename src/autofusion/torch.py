@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autofusion.frontends.torch import Backend, Program, Report, fuse
+from autofusion.frontends.torch import Backend, DefectWarning, Program, Report, fuse
 
-__all__ = ["Backend", "Program", "backend", "explain", "fuse", "reset"]
+__all__ = ["Backend", "DefectWarning", "Program", "backend", "explain", "fuse", "reset"]
 
 _SHARED = Backend()
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofusion.autofuse import partition
-from autofusion.autofuse.forms import estimate
+from autofusion.autofuse.forms import SIZE_HINT
 from autofusion.autofuse.verdicts import Verdict
-from autofusion.dims import evaluate, symbol
+from autofusion.dims import evaluate, product
 from autofusion.graph.ir import Graph
 from autofusion.jit.pipeline import Compilation, Numerics, Options, canonical_symbols, forms_of
 from autofusion.kernel import lower
@@ -17,6 +17,8 @@ from autofusion.ops import Kind
 from autofusion.target import Target
 from autofusion.tile import build as tiling
 from autofusion.tile import cost, traffic
+
+MOST_ELEMENTS = 1 << 22  # of a value of open extents that are only assumed
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,9 @@ def _count(number: int, noun: str, plural: str = "s") -> str:
 
 
 def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) -> Explanation:
-    """The explanation of a compile; symbols without a size count as the estimate that ranking uses."""
+    """The explanation of a compile; symbols without a size count as what `estimates` says."""
     graph = compilation.graph
-    known = {name: estimate_symbol(name) for name in graph.symbols} | dict(sizes or {})
+    known = estimates(graph, sizes or {})
     inside = {short: known[name] for name, short in canonical_symbols(graph).items()}
     reports = []
     codes = {g.group.name: g for g in compilation.groups}
@@ -122,7 +124,7 @@ def predicted_us(compilation: Compilation, sizes: Mapping[str, int] | None = Non
     """What the cost model gives for one call without its host operators, in microseconds. Workers share chunks, and
     wait for each other between phases."""
     graph, target = compilation.graph, compilation.target
-    known = {name: estimate_symbol(name) for name in graph.symbols} | dict(sizes or {})
+    known = estimates(graph, sizes or {})
     inside = {short: known[name] for name, short in canonical_symbols(graph).items()}
     total = len(compilation.plan.launches) * target.launch_us
     if workers > 1:
@@ -136,9 +138,16 @@ def predicted_us(compilation: Compilation, sizes: Mapping[str, int] | None = Non
     return total
 
 
-def estimate_symbol(name: str) -> int:
-    """What an open dimension is taken for where no size is known."""
-    return estimate(symbol(name))
+def estimates(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """What open dimensions are taken for where no size is known: the number that ranking uses, or a smaller one where
+    several of them make a value large, for bytes are counted tile by tile."""
+    hint = SIZE_HINT
+    while True:
+        known = dict.fromkeys(graph.symbols, hint) | dict(sizes)
+        most = max((int(evaluate(product(v.shape), known)) for v in graph.values.values()), default=0)
+        if most <= MOST_ELEMENTS or hint <= 8:
+            return known
+        hint //= 2
 
 
 def unfused_bytes(graph: Graph, target: Target, options: Options, sizes: Mapping[str, int]) -> int:

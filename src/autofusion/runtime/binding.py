@@ -1,8 +1,8 @@
 """Memory and calls as the native runtime has them; without it, NumPy's memory and calls through Python.
 
-empty((1024, 1024), DType.FLOAT32)     an array over memory that is used again when nobody holds it
-bind(plan, graph, functions, workers)  a callable for arguments of just the compiled shapes, or None
-class Compiled(Callable)               an object that tries such callables first when it is called
+empty((1024, 1024), DType.FLOAT32)  an array over memory that is used again when nobody holds it
+bind(plan, graph, …)                a callable for arguments of just the compiled shapes, or None
+class Compiled(Callable)            an object that tries such callables first when it is called
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autofusion import dtypes
-from autofusion.dims import Dim
+from autofusion.dims import Dim, Expr, product
 from autofusion.dtypes import Array, DType
 from autofusion.errors import IndexOutOfRange
 from autofusion.graph.ir import Graph, Value
 from autofusion.runtime import pool
+from autofusion.runtime.sizes import Table
 from autofusion.superkernel.plan import Launch, Place, Plan
 
 MOST_RANK = 16  # of a tensor in a native call
@@ -80,7 +82,7 @@ def like(example: Any, array: Array) -> Any:
     dtype = dtypes.of(array)
     strides = tuple([step // dtype.size for step in array.strides])
     raw = array if dtype is not DType.BFLOAT16 else array.view(np.uint16)
-    tensor = native.as_tensor(example, raw, (0, *_type(dtype), array.shape, strides))
+    tensor = native.as_tensor(example, raw, (0, *_type(dtype), array.shape, strides, False))
     return array if tensor is None else tensor
 
 
@@ -88,22 +90,22 @@ def bind(
     plan: Plan,
     graph: Graph,
     native_plan: Any,
-    chunks: Array,
     slots: Mapping[str, int],
     checks: list[int],
     workers: int,
     owner: Any,
 ) -> Any:
-    """A callable for arguments of just the compiled shapes; None where the plan is more than one launch of known
-    sizes, or copies something when that is over.
+    """A callable for arguments of just the compiled shapes, whatever the open sizes among them are; None where the plan
+    is more than one launch, copies something when that is over, or a size is told by no argument.
 
     It returns a result, or a tuple of several; None where an argument is not just as compiled, or one that is written
     shares memory with another, and then nothing ran.
     """
     native = pool.native()
-    simple = len(plan.segments) == 1 and isinstance(plan.segments[0], Launch) and not plan.symbols
-    backwards = any(isinstance(step, int) and step < 0 for value in graph.inputs for step in value.strides or ())
-    simple = simple and all(write.in_place and not backwards for write in plan.writes)
+    simple = len(plan.segments) == 1 and isinstance(plan.segments[0], Launch)
+    steps = [step for value in graph.inputs for step in value.strides or ()]
+    forwards = all(isinstance(step, int) and step >= 0 for step in steps)
+    simple = simple and all(write.in_place and forwards for write in plan.writes)
     small = len(slots) <= 4096 and all(len(value.shape) <= MOST_RANK for value in graph.values.values())
     if native is None or native_plan is None or not simple or not small:
         return None
@@ -112,50 +114,70 @@ def bind(
     made = [s.name for s in storages.values() if s.place is Place.RESULT]
     if len(set(results)) != len(results) or set(made) != set(results) or not results:
         return None
+    sources = _sources(plan.symbols, graph)
+    if sources is None or any(value.name not in slots for value in graph.inputs):
+        return None
     pointers = [0] * len(slots) + checks
     for constant in graph.constants:
         if constant.value.name in slots:
             pointers[slots[constant.value.name]] = graph.data[constant.digest].__array_interface__["data"][0]
-    inputs = [_tensor(value, slots.get(value.name)) for value in graph.inputs]
-    if any(tensor is None for tensor in inputs):
-        return None
+    table = Table(plan.symbols) if plan.symbols else None
+    place = table.place if table else _number
     values = graph.values
-    outputs = tuple(_tensor(values[name], slots[name]) for name in results)
+    inputs = tuple(_tensor(value, slots[value.name], table) for value in graph.inputs)
+    outputs = tuple(_tensor(values[name], slots[name], table) for name in results)
     kept = [s for s in storages.values() if s.place is Place.WORKSPACE]
-    lent = [(slots[s.name], slots[s.within], s.offset) for s in kept if s.within is not None]
-    within = [(slots[s.name], s.offset) for s in kept if s.within is None]
-    workspace = tuple(_number(each) for pair in within for each in pair)
+    lent = tuple((slots[s.name], slots[s.within], place(s.offset)) for s in kept if s.within is not None)
+    within = tuple((slots[s.name], place(s.offset)) for s in kept if s.within is None)
     positions = {value.name: number for number, value in enumerate(graph.inputs)}
     written = {write.storage: positions[write.argument] for write in plan.writes}
-    fail = functools.partial(_fail, plan.checks)
+    chunks = tuple(place(call.chunks) for call in plan.calls)
+    scratch = tuple(place(call.scratch) for call in plan.calls if isinstance(call.scratch, Expr))
+    workspace = place(plan.workspace)
+    guards = tuple(place(side) for guard in graph.guards for side in (guard.left, guard.right)) if table else ()
     return native.create_call(
         native_plan,
         tuple(pointers),
-        tuple(int(count) for count in chunks),
+        (tuple(table.first), sources, tuple(table.steps), guards) if table else (),
+        chunks,
+        scratch,
         workers,
-        tuple(inputs),
+        inputs,
         outputs,
         tuple(written.get(name, -1) for name in results),
+        tuple(chain.from_iterable(within)),
         workspace,
-        _number(plan.workspace),
-        tuple(_number(each) for place in lent for each in place),
-        fail,
+        tuple(chain.from_iterable(lent)),
+        functools.partial(_fail, plan.checks),
         (owner, graph.data),
     )
+
+
+def _sources(symbols: tuple[str, ...], graph: Graph) -> tuple[int, ...] | None:
+    """Of each symbol, the argument and the axis that tell it; None where one is told by none."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, value in enumerate(graph.inputs):
+        for axis, extent in enumerate(value.shape):
+            if isinstance(extent, Expr) and extent.name:
+                found.setdefault(extent.name, (number, axis))
+    if not all(name in found for name in symbols):
+        return None
+    return tuple(chain.from_iterable(found[name] for name in symbols))
 
 
 def _fail(operators: tuple[str, ...], operator: int, position: int) -> None:
     raise IndexOutOfRange(f"{operators[operator]}: index at position {position} is out of range")
 
 
-def _tensor(value: Value, slot: int | None) -> Any:
-    """The value as `create_call` reads it; None where no kernel reads it or its extents are not known."""
-    if slot is None or not all(isinstance(extent, int) for extent in value.shape):
-        return None
+def _tensor(value: Value, slot: int, table: Table | None) -> tuple[Any, ...]:
+    """The value as `create_call` reads it; with open extents or strides as places in the table."""
     strides = value.strides
     if strides is None:
-        strides = tuple(math.prod(value.shape[d + 1 :]) for d in range(len(value.shape)))
-    return (slot, *_type(value.dtype), tuple(value.shape), tuple(map(_number, strides)))
+        strides = tuple(product(value.shape[d + 1 :]) for d in range(len(value.shape)))
+    lengths = (value.shape, strides)
+    open_ = any(isinstance(each, Expr) for shape in lengths for each in shape)
+    shape, steps = [tuple(map(table.place if table and open_ else _number, each)) for each in lengths]
+    return (slot, *_type(value.dtype), shape, steps, open_)
 
 
 def _type(dtype: DType) -> tuple[Any, int, int]:

@@ -73,14 +73,11 @@ class Executable:
     @cached_property
     def direct(self) -> Any:
         """The call for arguments of just the compiled shapes, in native code; None where there is none."""
-        if self.plan.symbols or len(self.plan.segments) != 1 or not self.plan.launches:
+        if len(self.plan.segments) != 1 or not self.plan.launches:
             return None
-        bound = self._bind(0, self.plan.launches[0], {})
-        owner = (self.functions, bound)
-        checks = self._checks
-        return binding.bind(
-            self.plan, self.graph, bound.native.native, bound.chunks, self.slots, checks, self.workers, owner
-        )
+        native = pool.Plan(self._phases(self.plan.launches[0], None)).native
+        checks, owner = self._checks, self.functions
+        return binding.bind(self.plan, self.graph, native, self.slots, checks, self.workers, owner)
 
     def use_workers(self, count: int) -> None:
         """Later calls have so many workers where they do not say another number."""
@@ -112,19 +109,26 @@ class Executable:
         return found
 
     def _table(self, launch: Launch, sizes: Mapping[str, int]) -> Bound:
+        chunks = [int(evaluate(call.chunks, sizes)) for phase in launch.body for call in phase.body]
+        return Bound(pool.Plan(self._phases(launch, sizes)), np.array(chunks, np.int64))
+
+    def _phases(self, launch: Launch, sizes: Mapping[str, int] | None) -> tuple[tuple[pool.Task, ...], ...]:
+        """The launch's tasks; each has a chunk slot of its own. Without sizes, scratch memory that depends on them is
+        left to the call."""
         phases: list[tuple[pool.Task, ...]] = []
-        chunks: list[int] = []
+        slot = 0
         for phase in launch.body:
             tasks = []
             for call in phase.body:
                 buffers = [self.slots[name] for name in call.arguments]
                 buffers.append(len(self.slots) + self._checks.index(call.check))
                 function = self.functions[call.kernel, call.step]
-                scratch = int(evaluate(call.scratch, sizes))
-                tasks.append(pool.Task(function.address, tuple(buffers), len(chunks), scratch))
-                chunks.append(int(evaluate(call.chunks, sizes)))
+                known = isinstance(call.scratch, int) or sizes is not None
+                scratch = int(evaluate(call.scratch, sizes or {})) if known else 0
+                tasks.append(pool.Task(function.address, tuple(buffers), slot, scratch))
+                slot += 1
             phases.append(tuple(tasks))
-        return Bound(pool.Plan(tuple(phases)), np.array(chunks, np.int64))
+        return tuple(phases)
 
     # -- one call ----------------------------------------------------------------------------------------------------
     def __call__(

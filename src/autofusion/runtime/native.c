@@ -83,7 +83,7 @@ typedef struct {
     int64_t *counts; /* [task_count] chunks; copied, for another thread may write the array meanwhile */
     int64_t *starts; /* [widest_phase + 1] the first chunk of each task of the phase in flight, and their total */
     const int64_t *symbols;
-    size_t workers;
+    size_t scratch_bytes, workers;
 } Launch;
 
 /* A phase, or the round of a very long one, in flight. */
@@ -539,7 +539,7 @@ static void run_launch(const Launch *launch, Lane *lane)
     if (launch->workers == 1 || !hold_pool()) {
         walk(launch, lane, 1);
     } else {
-        size_t workers = gather_workers(launch->workers, launch->plan->scratch_bytes);
+        size_t workers = gather_workers(launch->workers, launch->scratch_bytes);
         atomic_store_explicit(&pool.failed, false, memory_order_relaxed);
         walk(launch, lane, workers);
         if (workers > 1 && atomic_load_explicit(&pool.failed, memory_order_relaxed))
@@ -778,7 +778,7 @@ static bool lay_out(const Plan *plan, Caller *caller, Launch *launch)
         caller->block = malloc(bytes);
         caller->block_bytes = caller->block ? bytes : 0;
     }
-    if (caller->block == NULL || !grow_scratch(&caller->lane, plan->scratch_bytes)) {
+    if (caller->block == NULL || !grow_scratch(&caller->lane, launch->scratch_bytes)) {
         PyErr_NoMemory();
         return false;
     }
@@ -824,7 +824,7 @@ void af_plan_needs(PyObject *plan, size_t *pointers, size_t *chunks)
 }
 
 bool af_run_plan(PyObject *object, const uint64_t *pointers, const int64_t *symbols, const int64_t *chunks,
-                 size_t workers, bool quick, int64_t status[2])
+                 size_t scratch_bytes, size_t workers, bool quick, int64_t status[2])
 {
     const Plan *plan = (const Plan *)object;
     Caller *caller = take_caller();
@@ -832,7 +832,10 @@ bool af_run_plan(PyObject *object, const uint64_t *pointers, const int64_t *symb
         PyErr_NoMemory();
         return false;
     }
-    Launch launch = {.plan = plan, .symbols = symbols, .workers = workers < MAX_WORKERS ? workers : MAX_WORKERS};
+    Launch launch = {.plan = plan,
+                     .symbols = symbols,
+                     .scratch_bytes = scratch_bytes > plan->scratch_bytes ? scratch_bytes : plan->scratch_bytes,
+                     .workers = workers < MAX_WORKERS ? workers : MAX_WORKERS};
     bool fine = lay_out(plan, caller, &launch) && fill(plan, pointers, chunks, &launch);
     if (fine) {
         PyThreadState *thread = quick ? NULL : PyEval_SaveThread();
@@ -852,7 +855,7 @@ static bool launch_arrays(PyObject *object, Py_buffer views[3], size_t workers, 
     const Plan *plan = (const Plan *)object;
     return check_length(&views[0], "pointers", plan->least_pointers) &&
            check_length(&views[2], "chunks", plan->least_chunks) &&
-           af_run_plan(object, views[0].buf, views[1].buf, views[2].buf, workers, false, status);
+           af_run_plan(object, views[0].buf, views[1].buf, views[2].buf, 0, workers, false, status);
 }
 
 PyDoc_STRVAR(launch_doc,
@@ -943,7 +946,7 @@ static int module_exec(PyObject *module)
     if (state->plan_type == NULL || PyModule_AddType(module, state->plan_type) != 0)
         return -1;
     if (PyModule_AddIntConstant(module, "MAX_WORKERS", MAX_WORKERS) != 0 || af_add_blocks(module) != 0 ||
-        af_add_calls(module) != 0 || af_add_callables(module) != 0)
+        af_add_tensors(module) != 0 || af_add_calls(module) != 0 || af_add_callables(module) != 0)
         return -1;
     if (!handles_fork && pthread_atfork(NULL, NULL, forget_pool) != 0) {
         PyErr_NoMemory();

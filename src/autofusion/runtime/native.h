@@ -1,5 +1,5 @@
-/* What the parts of the native runtime share: native.c runs plans, blocks.c keeps memory, call.c binds plans to
- * arguments, callable.c is what users call. */
+/* What the parts of the native runtime share: native.c runs plans, blocks.c keeps memory, tensors.c reads and makes
+ * tensors (tensors.h), sizes.c computes with open sizes, call.c binds plans to arguments, callable.c is what users call. */
 #ifndef AUTOFUSION_NATIVE_H
 #define AUTOFUSION_NATIVE_H
 #ifndef _GNU_SOURCE
@@ -18,10 +18,11 @@ bool af_is_plan(PyObject *module, PyObject *object);
 /* How many pointers and chunks a launch of the plan needs at least. */
 void af_plan_needs(PyObject *plan, size_t *pointers, size_t *chunks);
 
-/* Runs the plan, without the GIL unless `quick`. `status` becomes (operator + 1, position) of a failed check, or zeros. False with an
- * exception set where nothing ran. */
+/* Runs the plan, without the GIL unless `quick`; a worker's scratch memory is the plan's, and at least of so many
+ * bytes. `status` becomes (operator + 1, position) of a failed check, or zeros. False with an exception set where
+ * nothing ran. */
 bool af_run_plan(PyObject *plan, const uint64_t *pointers, const int64_t *symbols, const int64_t *chunks,
-                 size_t workers, bool quick, int64_t status[2]);
+                 size_t scratch_bytes, size_t workers, bool quick, int64_t status[2]);
 int64_t af_now_ns(void);
 
 /* -- blocks.c: memory that is used again -------------------------------------------------------------------------- */
@@ -30,6 +31,33 @@ int64_t af_now_ns(void);
 PyObject *af_take_block(size_t bytes);
 void *af_block_memory(PyObject *block);
 int af_add_blocks(PyObject *module);
+
+/* -- tensors.c ------------------------------------------------------------------------------------------------------ */
+int af_add_tensors(PyObject *module);
+
+/* -- sizes.c: numbers that follow from open sizes ------------------------------------------------------------------ */
+typedef struct {
+    size_t kind, left, right, target;
+} SizeStep;
+
+typedef struct {
+    size_t count;   /* of numbers in the table; 0 where all sizes are known */
+    int64_t *first; /* the table before a call: constants in place, behind the symbols */
+    size_t symbol_count, step_count, guard_count;
+    size_t *sources; /* of each symbol the argument and the axis that tell it */
+    SizeStep *steps;
+    size_t *guards; /* pairs of numbers that have to be equal */
+} Sizes;
+
+/* From a tuple (first, sources, steps, guards) of flat tuples; false with an exception set. */
+bool af_read_sizes(PyObject *tuple, Sizes *sizes);
+void af_free_sizes(Sizes *sizes);
+
+/* Fills the table, whose symbols are in place. False where a guard does not hold or something is no int64. */
+bool af_evaluate_sizes(const Sizes *sizes, int64_t *numbers);
+
+/* The integers of a tuple, in memory of their own; NULL with an exception set. */
+void *af_read_integers(PyObject *tuple, size_t *count, bool is_signed);
 
 /* -- call.c: calls of a plan -------------------------------------------------------------------------------------- */
 bool af_is_call(PyObject *object);

@@ -78,6 +78,15 @@ def dim_of(size: Any) -> Dim:
     raise Unmapped(f"size {size!r} is no integer")
 
 
+def least(size: Any) -> dict[str, int]:
+    """The smallest values that PyTorch's guards leave to the symbols of a size, where these are positive."""
+    if isinstance(size, int):
+        return {}
+    ranges = size.node.shape_env.var_to_range
+    found = {each.name: ranges[each].lower for each in size.node.expr.free_symbols if each in ranges}
+    return {name: int(lower) for name, lower in found.items() if lower.is_Integer and lower > 0}
+
+
 def _of_sympy(expression: Any) -> Dim:
     """The dim of a sympy expression over sizes."""
     kind = type(expression).__name__

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from autofusion import api
 from autofusion.errors import ArgumentError
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.program import Program, Settings, array_of
@@ -155,12 +156,16 @@ def recompile_reasons() -> dict[Any, str]:
 
 
 def settings_of(base: Settings, options: Mapping[str, Any]) -> Settings:
-    """`base` with options changed. Raises ArgumentError for an unknown one."""
+    """`base` with options changed. Raises ArgumentError for an unknown one or a wrong value, TargetError for an
+    unknown target."""
     known = {each.name for each in fields(Settings)}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ArgumentError(f"option {unknown[0]!r}: expected one of {', '.join(sorted(known))}")
-    return replace(base, **options)
+    made = replace(base, **options)
+    if "target" in options:
+        api.runnable(made.target)
+    return made
 
 
 def fuse(module: Any, **options: Any) -> Program:

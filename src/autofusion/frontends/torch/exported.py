@@ -20,6 +20,20 @@ def is_module(what: Any) -> bool:
     return found is not None and isinstance(what, found.nn.Module)
 
 
+def _distinct(arguments: Sequence[Any], held: Sequence[Any]) -> Sequence[Any]:
+    """The arguments, no tensor twice and none that the module holds: `torch.export` takes one that it meets again for
+    the same argument at every call."""
+    seen = {id(each) for each in held}
+
+    def once(tensor: Any) -> Any:
+        made = tensor.detach() if id(tensor) in seen else tensor
+        seen.add(id(tensor))
+        return made
+
+    tree_map_only = adapter.module("torch.utils._pytree").tree_map_only
+    return tree_map_only(adapter.torch().Tensor, once, arguments)  # type: ignore[no-any-return]
+
+
 class Module:
     """A compiled module: called as the module is. Sizes and types are those that it was compiled for, but for open
     dimensions; no gradients.
@@ -31,7 +45,8 @@ class Module:
     def __init__(self, module: Any, arguments: Sequence[Any], settings: Settings, dynamic: Any = None) -> None:
         torch = adapter.torch()
         with torch.no_grad():
-            exported = adapter.module("torch.export").export(module, tuple(arguments), dynamic_shapes=dynamic)
+            examples = tuple(_distinct(arguments, [*module.parameters(), *module.buffers()]))
+            exported = adapter.module("torch.export").export(module, examples, dynamic_shapes=dynamic)
             exported = exported.run_decompositions(decompositions())
         signature = exported.graph_signature
         self._pytree = adapter.module("torch.utils._pytree")

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from autofusion import api, config, dims, dtypes
-from autofusion.dims import Expr
+from autofusion.dims import Expr, product
 from autofusion.dtypes import Array, DType
-from autofusion.errors import ArgumentError, AutofusionError
+from autofusion.errors import ArgumentError, AutofusionError, DeviceError, TargetError
 from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch.defects import Defect, survived
 from autofusion.frontends.torch.regions import (
     Owner,
     Region,
@@ -28,19 +29,26 @@ from autofusion.frontends.torch.regions import (
 )
 from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
+from autofusion.jit.pipeline import Numerics
 from autofusion.ops.structure import strides_of
+from autofusion.runtime import dispatch_keys
 from autofusion.target import Target
 
 Environment = dict[Any, Any]  # by node of the FX graph; sizes by name
+Layout = Callable[[Any, Environment], Any]  # of a launch's result and the sizes, the tensor that PyTorch has
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How regions are compiled."""
+    """How regions are compiled. Raises ArgumentError for numerics that there are not."""
 
     target: str | Target = "cpu"
     numerics: str = "default"
     freeze: bool = False
+
+    def __post_init__(self) -> None:
+        if self.numerics not in tuple(Numerics):
+            raise ArgumentError(f"numerics={self.numerics!r}: expected {' or '.join(Numerics)}")
 
 
 @dataclass
@@ -60,10 +68,10 @@ class Launch:
     region: Region
     compiled: api.Compiled
     seconds: float = 0.0
-    layouts: list[Callable[[Any], Any] | None] = field(default_factory=list)
+    layouts: list[Layout | None] = field(default_factory=list)
 
-    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """The results as tensors."""
+    def __call__(self, tensors: Sequence[Any], sizes: Environment) -> list[Any]:
+        """The results as tensors. `sizes`: what is open, by name."""
         executable = self.compiled.executable
         if executable.workers != (count := workers()):
             executable.use_workers(count)
@@ -73,7 +81,7 @@ class Launch:
             made = run(self.compiled, tensors)
         elif not isinstance(made, tuple):
             made = (made,)
-        return [layout(each) if layout else each for layout, each in zip(self.layouts, made, strict=True)]
+        return [layout(each, sizes) if layout else each for layout, each in zip(self.layouts, made, strict=True)]
 
 
 def workers() -> int:
@@ -106,9 +114,9 @@ def _restrided(array: Array, steps: Sequence[int]) -> Array:
 
 
 def array_of(tensor: Any) -> Array:
-    """An array over a tensor's memory."""
+    """An array over a tensor's memory, or that of a copy where its elements are not there as they are."""
     torch = adapter.torch()
-    plain = tensor.detach()
+    plain = dispatch_keys.ordinary(tensor).detach()
     if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view(DType.BFLOAT16.numpy)  # type: ignore[no-any-return]
     return plain.numpy()  # type: ignore[no-any-return]
@@ -136,6 +144,7 @@ class Program:
         self.launches: list[Launch] = []
         self.calls = 0
         self._split = split(module.graph)
+        self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
     def __call__(self, *arguments: Any) -> list[Any]:
@@ -165,13 +174,18 @@ class Program:
             return call
         return lambda *given: call(*[given[position] for position in positions])
 
-    def launch(self, region: Region) -> Launch | AutofusionError:
-        """The region compiled; the error where that does not work."""
-        assert region.graph is not None
+    def launch(self, region: Region) -> Launch | str:
+        """The region compiled; why not, where the target refuses it or this package fails."""
+        if region.graph is None:
+            return str(region.defect)
+        target = api.runnable(self.settings.target)
         try:
-            compiled = api.compile_graph(region.graph, self.settings.target, self.settings.numerics)
-        except AutofusionError as error:
-            return error
+            compiled = api.compile_graph(region.graph, target, self.settings.numerics)
+        except Exception as error:
+            if isinstance(error, TargetError | DeviceError) and target.family != "cpu":
+                return str(error)
+            self.defects.append(survived(f"region{region.number} of {self.name}", error))
+            return self.defects[-1].error
         made = Launch(region, compiled, layouts=[_layout(node) for node in region.writes])
         self.launches.append(made)
         return made
@@ -190,6 +204,7 @@ class Program:
             ),
             self.called,
             self.recompiled,
+            tuple(map(str, self.defects)),
         )
 
     @property
@@ -268,9 +283,9 @@ class _Writer:
 
     def _region(self, region: Region) -> None:
         launch = self.program.launch(region)
-        if isinstance(launch, AutofusionError):
+        if isinstance(launch, str):
             for node in region.nodes:
-                self._eager(node, str(launch))
+                self._eager(node, launch)
             return
         self._need(region.reads)
         self.made |= set(region.writes)
@@ -278,17 +293,17 @@ class _Writer:
 
 
 def _arguments(placeholders: Sequence[Any]) -> Step:
-    """Arguments by placeholder, and the open sizes that they tell."""
+    """Arguments by placeholder, and the open sizes that they tell: as numbers, by extents and by strides."""
     sizes = [(n, dim.name) for n, dim in enumerate(map(_size_of, placeholders)) if isinstance(dim, Expr) and dim.name]
     shaped: list[tuple[int, int, str]] = []
+    strided: list[tuple[int, int, str]] = []
     for position, node in enumerate(placeholders):
         fake = node.meta.get("val")
         if adapter.is_tensor(fake):
-            for axis, size in enumerate(fake.shape):
-                if not isinstance(size, int):
-                    dim = _dim(size)
-                    if isinstance(dim, Expr) and dim.name:
-                        shaped.append((position, axis, dim.name))
+            shaped += [(position, axis, name) for axis, name in _symbols(fake.shape)]
+            strided += [(position, axis, name) for axis, name in _symbols(fake.stride())]
+    told = {name for *_, name in (*sizes, *shaped)}
+    strided = [each for each in strided if each[2] not in told]
 
     def step(env: Environment, arguments: Sequence[Any]) -> None:
         if len(arguments) != len(placeholders):
@@ -298,9 +313,17 @@ def _arguments(placeholders: Sequence[Any]) -> Step:
             env[name] = arguments[position]
         for position, axis, name in shaped:
             env[name] = arguments[position].shape[axis]
+        for position, axis, name in strided:
+            env[name] = arguments[position].stride(axis)
 
     step.reads = step.writes = ()  # type: ignore[attr-defined]
     return step
+
+
+def _symbols(sizes: Sequence[Any]) -> list[tuple[int, str]]:
+    """Those that are nothing but a symbol, with their places."""
+    found = ((axis, _dim(size)) for axis, size in enumerate(sizes) if not isinstance(size, int))
+    return [(axis, dim.name) for axis, dim in found if isinstance(dim, Expr) and dim.name]
 
 
 def _dim(size: Any) -> Any:
@@ -381,7 +404,7 @@ def _launch(launch: Launch) -> Step:
         begin = time.perf_counter()
         tensors = [env[node] for node in region.reads]
         tensors += [_one().expand(env[name]) for name in region.sizes]
-        env.update(zip(region.writes, launch(tensors), strict=True))
+        env.update(zip(region.writes, launch(tensors, env), strict=True))
         launch.seconds += time.perf_counter() - begin
 
     step.reads, step.writes = tuple(region.reads), tuple(region.writes)  # type: ignore[attr-defined]
@@ -421,24 +444,30 @@ def _then_release(step: Step, gone: Sequence[Any]) -> Step:
     return both
 
 
-def _layout(node: Any) -> Callable[[Any], Any] | None:
+def _layout(node: Any) -> Layout | None:
     """What makes a region's result the tensor that PyTorch has: another view of it, a copy where it is not dense."""
     (fake,) = results_of(node)
     shape, steps = tuple(map(_dim, fake.shape)), tuple(map(_dim, fake.stride()))
     try:
-        order = order_of(fake)
+        order, dense = order_of(fake), True
     except AutofusionError:
-        return lambda tensor: _copied(tensor, steps)
-    if all(isinstance(each, int) for each in (*shape, *steps)):
-        return None if steps == strides_of(shape) else lambda tensor: tensor.as_strided(shape, steps)
-    if order is None:
+        order, dense = None, False
+    if None in (*shape, *steps):  # no dims: the order of the axes is what is known
+        return None if order is None else _permuting(order)
+    is_open = any(isinstance(each, Expr) for each in (*shape, *steps))
+    wanted = tuple(product(shape[axis + 1 :]) for axis in range(len(shape))) if is_open else strides_of(shape)
+    if dense and steps == wanted:
         return None
+
+    def layout(tensor: Any, sizes: Environment) -> Any:
+        extents, strides = [tuple(int(dims.evaluate(dim, sizes)) for dim in each) for each in (shape, steps)]
+        if dense:
+            return tensor.as_strided(extents, strides)
+        return adapter.torch().empty_strided(extents, strides, dtype=tensor.dtype).copy_(tensor)
+
+    return layout
+
+
+def _permuting(order: Sequence[int]) -> Layout:
     inverse = tuple(int(axis) for axis in np.argsort(order))
-    return lambda tensor: tensor.permute(inverse)
-
-
-def _copied(tensor: Any, steps: Sequence[Any]) -> Any:
-    if not all(isinstance(step, int) for step in steps):
-        return tensor
-    made = adapter.torch().empty_strided(tensor.shape, steps, dtype=tensor.dtype)
-    return made.copy_(tensor)
+    return lambda tensor, _: tensor.permute(inverse)

@@ -16,11 +16,11 @@ from typing import Any
 from autofusion import dims
 from autofusion.dims import Dim, symbols
 from autofusion.dtypes import DType
-from autofusion.errors import AutofusionError
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
 from autofusion.frontends.torch.call import Call
+from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Value
 from autofusion.ops import TensorType
@@ -49,17 +49,19 @@ class Region:
     reads: list[Any] = field(default_factory=list)
     writes: list[Any] = field(default_factory=list)
     sizes: list[str] = field(default_factory=list)
-    graph: Graph | None = None
+    graph: Graph | None = None  # None where it could not be built: PyTorch runs its nodes
+    defect: Defect | None = None
 
 
 @dataclass
 class Split:
-    """An FX graph, divided. `owners` and `reasons` are by node."""
+    """An FX graph, divided. `owners` and `reasons` are by node; `defects`: what failed where it should not have."""
 
     owners: dict[Any, Owner]
     reasons: dict[Any, str]  # why PyTorch runs a node
     stages: dict[Any, int]
     regions: list[Region]
+    defects: list[Defect]
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------
@@ -90,9 +92,9 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
     made = maker(Call(builder, name, given, types, _used(node, len(fakes))))
     listed = list(made) if isinstance(made, tuple | list) else [made]
-    for value, wanted in zip(listed, types, strict=True):
+    for value, wanted, fake in zip(listed, types, fakes, strict=True):
         if value is not None:
-            _check(name, value, wanted)
+            _check(name, value, wanted, fake)
     return listed
 
 
@@ -104,12 +106,21 @@ def _used(node: Any, count: int) -> tuple[bool, ...]:
     return tuple(n in picked for n in range(count))
 
 
-def _check(name: str, value: Value, wanted: TensorType | None) -> None:
+def _check(name: str, value: Value, wanted: TensorType | None, fake: Any) -> None:
     """Raises Unmapped where what was made is not what PyTorch says that the operator gives."""
     if wanted is None or value.dtype is not wanted.dtype or len(value.shape) != len(wanted.shape):
         raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
-    if not all(dims.equal(a, b) for a, b in zip(value.shape, wanted.shape, strict=True)):
+    if not all(_same(a, b, size) for a, b, size in zip(value.shape, wanted.shape, fake.shape, strict=True)):
         raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
+
+
+def _same(made: Dim, wanted: Dim, size: Any) -> bool:
+    """Whether an extent is what PyTorch says, for all sizes that its guards let through: max(0, n-1) is n-1 where n is
+    at least 2. The value keeps its own, which is right without the guard too."""
+    if dims.equal(made, wanted):
+        return True
+    above = {name: dims.symbol(name) + lower for name, lower in adapter.least(size).items()}
+    return bool(above) and dims.equal(dims.substitute(made, above), dims.substitute(wanted, above))
 
 
 def _operand(item: Any, value_of: Callable[[Any], Any]) -> Any:
@@ -150,15 +161,17 @@ def split(graph: Any) -> Split:
     """Who runs what, and in which launch; the regions' graphs are built."""
     owners: dict[Any, Owner] = {}
     reasons: dict[Any, str] = {}
+    defects: list[Defect] = []
     for node in graph.nodes:
         if node.op != "output":
-            owners[node] = _owner(node, owners, reasons)
+            owners[node] = _owner(node, reasons, defects)
     stages = _stages(graph, owners)
     regions = _regions(graph, owners, stages)
-    return Split(owners, reasons, stages, regions)
+    defects += [region.defect for region in regions if region.defect is not None]
+    return Split(owners, reasons, stages, regions, defects)
 
 
-def _owner(node: Any, owners: dict[Any, Owner], reasons: dict[Any, str]) -> Owner:
+def _owner(node: Any, reasons: dict[Any, str], defects: list[Defect]) -> Owner:
     if node.op in ("placeholder", "get_attr"):
         return Owner.GIVEN
     if is_size(node) and not _is_read(node):
@@ -167,8 +180,12 @@ def _owner(node: Any, owners: dict[Any, Owner], reasons: dict[Any, str]) -> Owne
         return Owner.ITEM
     try:
         _try(node)
-    except (AutofusionError, NotImplementedError) as error:
+    except REFUSALS as error:
         reasons[node] = str(error)
+        return Owner.EAGER
+    except Exception as error:
+        defects.append(survived(f"{overload(node)} ({node.name})", error))
+        reasons[node] = defects[-1].error
         return Owner.EAGER
     return Owner.VIEW if is_view(node) else Owner.OURS
 
@@ -250,7 +267,10 @@ def _regions(graph: Any, owners: dict[Any, Owner], stages: dict[Any, int]) -> li
             by_stage.setdefault(stages[node], Region(stages[node])).nodes.append(node)
     regions = [by_stage[number] for number in sorted(by_stage)]
     for region in regions:
-        _build(region, owners, stages)
+        try:
+            _build(region, owners, stages)
+        except Exception as error:
+            region.graph, region.defect = None, survived(f"region{region.number}", error)
     return regions
 
 

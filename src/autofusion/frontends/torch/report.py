@@ -25,7 +25,8 @@ class FallbackReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """One graph. `operators`: of ATen; `recompiled`: why Dynamo compiled this one although there was another."""
+    """One graph. `operators`: of ATen; `recompiled`: why Dynamo compiled this one although there was another;
+    `defects`: where this package failed and PyTorch runs what it should have compiled."""
 
     name: str
     operators: int
@@ -33,12 +34,14 @@ class ProgramReport:
     fallbacks: tuple[FallbackReport, ...]
     calls: int
     recompiled: str = ""
+    defects: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         launches = _count(len(self.launches), "launch", "es")
         lines = [f"{self.name}: {self.operators} operators -> {launches}, {_count(self.calls, 'call')}"]
         if self.recompiled:
             lines.append(f"  compiled again: {self.recompiled}")
+        lines += [f"  defect, please report it: {each}" for each in self.defects]
         lines += [f"  in PyTorch: {each}" for each in self.fallbacks]
         for each in self.launches:
             lines += ["  " + line for line in str(each).splitlines()]
@@ -56,6 +59,10 @@ class Report:
         return tuple(each for program in self.programs for each in program.fallbacks)
 
     @property
+    def defects(self) -> tuple[str, ...]:
+        return tuple(each for program in self.programs for each in program.defects)
+
+    @property
     def recompiles(self) -> tuple[str, ...]:
         """Why, of each further compile; forward and backward are one."""
         return tuple(dict.fromkeys(program.recompiled for program in self.programs if program.recompiled))
@@ -66,7 +73,7 @@ class Report:
             f"{_count(len(self.programs), 'graph')}, {_count(launches, 'launch', 'es')}, "
             f"{_count(sum(each.count for each in self.fallbacks), 'operator')} in PyTorch, "
             f"{_count(len(self.recompiles), 'recompile')}"
-        )
+        ) + (f", {_count(len(self.defects), 'defect')}" if self.defects else "")
         return "\n".join([head, *map(str, self.programs)])
 
 
