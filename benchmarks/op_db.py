@@ -2,10 +2,12 @@
 
 Every entry's samples run in eager mode and by `torch.compile` with this package's backend, forward, and backward where
 the entry has gradients. Results are compared by the tolerances of `torch.testing` and the entry's own; where they
-differ, eager mode in float64 decides. Every entry runs in a worker process under a time limit.
+differ, eager mode in float64 decides. A case is a part of an entry's samples in one element type: the first sample by
+itself, then PART at a time, compiled in one graph, and each by itself where anything is wrong with that. Cases run in
+worker processes under a time limit: first parts of all entries, then second ones.
 
     python -m benchmarks op_db                                  a sample an entry, in one element type each
-    python -m benchmarks op_db --samples all --dtypes all       everything
+    python -m benchmarks op_db --samples all --dtypes all --json FILE       everything; what FILE has is not run again
     python -m benchmarks op_db --entries softmax,nn.functional.gelu --samples all
 """
 
@@ -14,9 +16,10 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import gc
 import itertools
 import json
-import os
+import math
 import sys
 import time
 import warnings
@@ -28,9 +31,11 @@ from typing import Any
 from benchmarks.command import Parser
 from benchmarks.pool import Pool
 
-SECONDS = 60.0  # an entry, a sample
+SECONDS = 240.0  # a case
+PART = 16  # samples in one graph
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool")
-STATES = ("wrong", "crashed", "hung", "refused", "fell back", "compiled", "no sample")
+WRONG = ("wrong", "crashed", "hung")
+STATES = (*WRONG, "refused", "fell back", "compiled", "no sample")
 # Entries whose results are what memory holds: only types, shapes and strides are compared.
 UNDEFINED = {
     "empty",
@@ -47,14 +52,17 @@ SLACK = 2.0  # times eager mode's own error against float64
 
 @dataclass
 class Result:
-    """An entry. `forward`, `backward`: the worst state over samples and element types; backward "" without gradients.
-    `fallbacks`, `backward_fallbacks`: overloads that PyTorch ran, and why."""
+    """Samples of an entry. `forward`, `backward`: the worst state of them; backward "" without gradients. `left`:
+    samples after these. `fallbacks`, `backward_fallbacks`: overloads that PyTorch ran, and why."""
 
     name: str
+    dtype: str = ""
+    part: int = 0
     forward: str = "no sample"
     backward: str = ""
     reason: str = ""
     samples: int = 0
+    left: int = 0
     fallbacks: dict[str, str] = field(default_factory=dict)
     backward_fallbacks: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
@@ -62,14 +70,24 @@ class Result:
     @property
     def state(self) -> str:
         """The worse of both where something is wrong, else the forward one."""
-        return next((s for s in STATES[:3] if s in (self.forward, self.backward)), self.forward)
+        return next((s for s in WRONG if s in (self.forward, self.backward)), self.forward)
 
     def meet(self, direction: str, state: str, reason: str = "") -> None:
         before = getattr(self, direction) or "no sample"
         if STATES.index(state) < STATES.index(before):
             setattr(self, direction, state)
-            if reason and (not self.reason or state == "wrong"):
-                self.reason = " ".join(f"{direction}: {reason}".split())[:400]
+            if reason and (not self.reason or state in WRONG):
+                self.reason = " ".join(reason.split())[:400]
+
+    def add(self, other: Result) -> None:
+        """Other samples of the same entry."""
+        for direction in ("forward", "backward"):
+            if state := getattr(other, direction):
+                self.meet(direction, state, other.reason)
+        self.samples += other.samples
+        self.fallbacks.update(other.fallbacks)
+        self.backward_fallbacks.update(other.backward_fallbacks)
+        self.seconds += other.seconds
 
 
 @functools.cache
@@ -78,6 +96,7 @@ def entries() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
+    gc.freeze()  # PyTorch's own objects are many
     return {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
 
 
@@ -163,39 +182,48 @@ def _as_good(a: Any, b: Any, exact: Callable[[], Any], relative: float, absolute
     return bool((same | near).all())
 
 
-# -- one entry ---------------------------------------------------------------------------------------------------------
-def run_entry(name: str, samples: int | None, dtypes: Sequence[str]) -> Result:
-    """Samples of an entry: `samples` of them from the first on, or all; no `dtypes`: the first type that it has."""
+# -- one case ----------------------------------------------------------------------------------------------------------
+def case_of(name: str, dtype: str, part: int) -> str:
+    return f"{name} {dtype} {part}"
+
+
+def run_case(case: str) -> Result:
     import torch
 
-    op = entries()[name]
-    result = Result(name)
-    start = time.perf_counter()
-    for dtype in _types_of(op, dtypes):
-        torch.manual_seed(0)
-        gradients = dtype.is_floating_point and op.supports_autograd
-        for sample in _spread(list(_samples(op, dtype, gradients)), samples):
-            result.samples += 1
-            _run_sample(op, sample, gradients, result)
+    name, kind, part = case.rsplit(" ", 2)
+    op, result, start = entries()[name], Result(name, kind, int(part)), time.perf_counter()
+    dtype = getattr(torch, kind)
+    gradients = dtype.is_floating_point and op.supports_autograd
+    torch.manual_seed(0)
+    listed = list(_samples(op, dtype, gradients))
+    chosen, result.left = part_of(len(listed), result.part)
+    result.samples = len(chosen)
+    _run_samples(op, [listed[number] for number in chosen], gradients, result)
     result.seconds = time.perf_counter() - start
     return result
 
 
-def _types_of(op: Any, dtypes: Sequence[str]) -> list[Any]:
+def part_of(count: int, part: int) -> tuple[list[int], int]:
+    """The positions of a part of `count` samples, and how many come after them. Parts hold samples from everywhere."""
+    order = sorted(range(count), key=lambda number: number * 0.6180339887498949 % 1)
+    last = _first_of(part + 1)
+    return sorted(order[_first_of(part) : last]), max(count - last, 0)
+
+
+def _first_of(part: int) -> int:
+    """How many samples the parts before it have."""
+    return 0 if part == 0 else 1 + (part - 1) * PART
+
+
+def types_of(op: Any, dtypes: Sequence[str]) -> list[str]:
+    """The element types of `dtypes` that an entry has; without any, the first that it has."""
     import torch
 
     has = op.supported_dtypes("cpu")
-    chosen = [getattr(torch, name) for name in dtypes or DTYPES if getattr(torch, name) in has]
+    chosen = [name for name in dtypes or DTYPES if getattr(torch, name) in has]
     if dtypes:
         return chosen
-    return (chosen or sorted(has, key=str))[:1]
-
-
-def _spread(listed: list[Any], count: int | None) -> list[Any]:
-    """`count` of them, from the first on at even steps."""
-    if count is None or len(listed) <= count:
-        return listed
-    return [listed[number * len(listed) // count] for number in range(count)]
+    return (chosen or [str(each).removeprefix("torch.") for each in sorted(has, key=str)])[:1]
 
 
 def _samples(op: Any, dtype: Any, gradients: bool) -> Iterator[Any]:
@@ -237,46 +265,90 @@ def _dense(tensor: Any) -> bool:
     return not (tensor.is_conj() or tensor.is_neg())
 
 
-def _run_sample(op: Any, sample: Any, gradients: bool, result: Result) -> None:
-    """Forward, then forward and backward."""
+def _run_samples(op: Any, samples: Sequence[Any], gradients: bool, result: Result) -> None:
+    """Forward, then forward and backward: all in one graph, and each by itself where that is wrong or refused."""
+    for direction in ("forward", "backward")[: 1 + gradients]:
+        kept = [sample for sample in samples if _eager_takes(op, sample, direction)]
+        if not kept:
+            continue
+        state, reason = _run_together(op, kept, direction, result)
+        if len(kept) > 1 and state in (*WRONG, "refused"):
+            alone = [(sample, *_run_together(op, [sample], direction, result)) for sample in kept]
+            for sample, each, why in alone:
+                result.meet(direction, each, why and f"{direction} of {_said(sample)}: {why}")
+            if state == "refused" or any(each in WRONG for _, each, _ in alone):
+                continue
+        about = _said(kept[0]) if len(kept) == 1 else f"{len(kept)} samples in one graph"
+        result.meet(direction, state, reason and f"{direction} of {about}: {reason}")
+
+
+def _said(sample: Any) -> str:
+    """A sample in few words."""
+    import torch
+    from torch.utils import _pytree
+
+    def each(item: Any) -> Any:
+        return f"{str(item.dtype)[6:]}{list(item.shape)}" if isinstance(item, torch.Tensor) else item
+
+    given, args, kwargs = _pytree.tree_map(each, (sample.input, sample.args, sample.kwargs))
+    told = [str(given), *map(str, args), *(f"{key}={value}" for key, value in kwargs.items())]
+    return f"({', '.join(told)})"[:160]
+
+
+def _eager_takes(op: Any, sample: Any, direction: str) -> bool:
+    """Whether eager mode gives results of a sample."""
+    try:
+        return bool(_results(op, [sample], direction))
+    except Exception:
+        return False
+
+
+def _results(op: Any, samples: Sequence[Any], direction: str, run: Any = None, dtype: Any = None) -> list[Any]:
+    """What samples give; `run`: a function of all of them, by default eager mode."""
     import torch
 
-    function, defined = op.get_op(), op.name not in UNDEFINED
-
-    def forward(given: Any, args: Any, kwargs: Any) -> Any:
-        return function(given, *args, **kwargs)
-
-    def plain(run: Any, dtype: Any = None) -> list[Any]:
-        torch.manual_seed(0)
+    torch.manual_seed(0)
+    run = run or _together(op)
+    if direction == "forward":
         with torch.no_grad():
-            return leaves(run(*_copied(sample, dtype)))
-
-    def trained(run: Any, dtype: Any = None) -> list[Any]:
-        torch.manual_seed(0)
-        return _gradients(run, _copied(sample, dtype, gradients=True), sample)
-
-    for direction, way in (("forward", plain), ("backward", trained))[: 1 + gradients]:
-        try:
-            eager = way(forward)
-        except Exception:
-            return  # eager mode refuses the sample
-        if not eager:
-            return
-        fallbacks = result.fallbacks if direction == "forward" else result.backward_fallbacks
-        state, reason, found = _attempt(forward, way, fallbacks)
-        if not reason:
-            reason = differences(op, found, eager, functools.partial(way, forward, torch.float64), defined)
-            state = "wrong" if reason else state
-        result.meet(direction, state, reason)
+            return leaves(run([_copied(sample, dtype) for sample in samples]))
+    return _gradients(run, [_copied(sample, dtype, gradients=True) for sample in samples], samples)
 
 
-def _gradients(run: Any, given: Any, sample: Any) -> list[Any]:
+def _together(op: Any) -> Any:
+    function = op.get_op()
+
+    def forward(samples: Any) -> Any:
+        return [function(given, *args, **kwargs) for given, args, kwargs in samples]
+
+    return forward
+
+
+def _run_together(op: Any, samples: Sequence[Any], direction: str, result: Result) -> tuple[str, str]:
+    """State and reason of samples in one graph."""
+    import torch
+
+    eager = _results(op, samples, direction)
+    fallbacks = result.fallbacks if direction == "forward" else result.backward_fallbacks
+    state, reason, found = _attempt(_together(op), functools.partial(_results, op, samples, direction), fallbacks)
+    if not reason:
+        exact = functools.cache(lambda: _results(op, samples, direction, dtype=torch.float64))
+        reason = differences(op, found, eager, exact, op.name not in UNDEFINED)
+        state = "wrong" if reason else state
+    return state, reason
+
+
+def _gradients(run: Any, given: Sequence[Any], samples: Sequence[Any]) -> list[Any]:
     """Gradients of the inputs, of the sum of the outputs weighted by what is near to one."""
     import torch
     from torch.utils import _pytree
 
     inputs = [t for t in _pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.requires_grad]
-    made = leaves(sample.output_process_fn_grad(run(*given)))
+    made = [
+        leaf
+        for sample, found in zip(samples, run(given), strict=True)
+        for leaf in leaves(sample.output_process_fn_grad(found))
+    ]
     outputs = [t for t in made if isinstance(t, torch.Tensor) and t.requires_grad]
     if not inputs or not outputs:
         return []
@@ -317,43 +389,114 @@ def _attempt(forward: Any, way: Any, fallbacks: dict[str, str]) -> tuple[str, st
 def report(results: Sequence[Result]) -> str:
     """A line an entry, by state and name, then the overloads that PyTorch ran and the totals."""
     lines = []
-    for each in sorted(results, key=lambda r: (STATES.index(r.state), r.name)):
+    merged = sums(results)
+    for each in sorted(merged, key=lambda r: (STATES.index(r.state), r.name)):
         ran = sorted({*each.fallbacks, *each.backward_fallbacks})
         detail = each.reason or ", ".join(ran)
         lines.append(f"{each.name:44s} {each.forward:10s} {each.backward or '-':10s} {detail}".rstrip())
     for direction, read in (("forward", "fallbacks"), ("backward", "backward_fallbacks")):
-        counted = collections.Counter(name for each in results for name in getattr(each, read))
+        counted = collections.Counter(name for each in merged for name in getattr(each, read))
         lines += ["", f"overloads that PyTorch ran {direction}, and in how many entries:"]
         lines += [f"  {name:56s} {count}" for name, count in counted.most_common()]
-    for direction in ("forward", "backward"):
-        counted = collections.Counter(getattr(each, direction) or "no gradients" for each in results)
-        told = ", ".join(f"{state} {counted[state]}" for state in (*STATES, "no gradients") if counted[state])
-        lines += [*([""] if direction == "forward" else []), f"{direction}: {told}"]
+    return "\n".join([*lines, "", totals(results)])
+
+
+def totals(results: Sequence[Result]) -> str:
+    """Of each element type, and of all, how many entries are in which state."""
+    lines = []
+    kinds = [kind for kind in DTYPES if any(each.dtype == kind for each in results)]
+    kinds += sorted({each.dtype for each in results} - {*DTYPES, ""})
+    for kind in [*kinds, "all types"]:
+        merged = sums([each for each in results if kind in (each.dtype, "all types")])
+        samples, left = sum(each.samples for each in merged), sum(each.left for each in merged)
+        lines.append(f"{kind}: {len(merged)} entries, {samples} samples" + (f", {left} left out" if left else ""))
+        for direction in ("forward", "backward"):
+            counted = collections.Counter(getattr(each, direction) or "no gradients" for each in merged)
+            told = ", ".join(f"{state} {counted[state]}" for state in (*STATES, "no gradients") if counted[state])
+            lines.append(f"  {direction}: {told}")
     return "\n".join(lines)
 
 
-def _lost(name: str, state: str, reason: str) -> Result:
-    return Result(name, forward=state, reason=reason)
+def sums(results: Sequence[Result]) -> list[Result]:
+    """Of each entry all its results in one."""
+    found: dict[str, Result] = {}
+    left: dict[tuple[str, str], int] = {}
+    for each in sorted(results, key=lambda r: r.part):
+        left[each.name, each.dtype] = each.left
+        if each.name in found:
+            found[each.name].add(each)
+        else:
+            found[each.name] = copy.deepcopy(each)
+    for name, result in found.items():
+        result.left = sum(count for (entry, _), count in left.items() if entry == name)
+    return list(found.values())
 
 
-def run(names: Sequence[str], samples: int | None, dtypes: Sequence[str], workers: int = 2) -> list[Result]:
-    """The entries' results, in the order of the names."""
-    one = functools.partial(run_entry, samples=samples, dtypes=tuple(dtypes))
-    limit = SECONDS if samples == 1 else 10 * SECONDS
-    found = Pool(one, _lost, workers, limit).results(names)
-    return [found[name] for name in names]
+def run(
+    names: Sequence[str],
+    samples: int | None,
+    dtypes: Sequence[str],
+    workers: int = 2,
+    seconds: float = math.inf,
+    record: Path | None = None,
+) -> list[Result]:
+    """The results of entries, by case. `samples`: how many of an entry and element type, at least; None for all.
+    `seconds`: what is not begun by then is left out. `record`: a file of results; its own are not made again."""
+    found = _recorded(record)
+    kinds = [(name, dtype) for name in names for dtype in types_of(entries()[name], dtypes)]
+
+    def following(name: str, dtype: str, part: int = 0) -> str | None:
+        """The next case of an entry that has no result, if any is wanted."""
+        while (case := case_of(name, dtype, part)) in found:
+            if not found[case].left or (samples is not None and _first_of(part + 1) >= samples):
+                return None
+            part += 1
+        return case
+
+    first = [case for kind in kinds if (case := following(*kind)) is not None]
+    left = collections.deque(sorted(first, key=lambda case: int(case.rsplit(" ", 1)[1])))
+    start = time.monotonic()
+    for done, (case, result) in enumerate(Pool(run_case, _lost, workers, SECONDS).stream(left), 1):
+        before = found.get(case_of(result.name, result.dtype, result.part - 1))
+        if not result.samples and before is not None:  # lost: those after it go on
+            result.left = max(before.left - PART, 0)
+        found[case] = result
+        if record is not None:
+            with record.open("a") as file:
+                print(json.dumps(asdict(result)), file=file)
+        if (more := following(result.name, result.dtype, result.part)) is not None:
+            left.append(more)
+        if time.monotonic() - start > seconds:
+            left.clear()
+        if done % 50 == 0:
+            print(f"{done} cases done, {len(left)} known left", file=sys.stderr, flush=True)
+    wanted = set(kinds)
+    return [each for each in found.values() if (each.name, each.dtype) in wanted]
+
+
+def _lost(case: str, state: str, reason: str) -> Result:
+    name, dtype, part = case.rsplit(" ", 2)
+    return Result(name, dtype, int(part), forward=state, reason=reason)
+
+
+def _recorded(record: Path | None) -> dict[str, Result]:
+    """The results of a file, by case."""
+    lines = record.read_text().splitlines() if record is not None and record.exists() else []
+    made = [Result(**json.loads(line)) for line in lines]
+    return {case_of(each.name, each.dtype, each.part): each for each in made}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("op_db", __doc__)
-    parser.add_argument("--samples", default="1", help="how many of an entry and element type, or all")
+    parser.add_argument("--samples", default="1", help="how many of an entry and element type at least, or all")
     parser.add_argument(
         "--dtypes", default="", help=f"by default the first that an entry has; all: {', '.join(DTYPES)}"
     )
     parser.add_argument("--entries", default="", help="only these, by full name or by name without the variant")
     parser.add_argument("--match", default="", help="only entries whose name contains this")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", help="write all results to this file too")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after so long")
+    parser.add_argument("--json", type=Path, help="a file of a line a case; cases that it has are not run again")
     given = parser.parse_args(arguments)
     wanted = set(filter(None, given.entries.split(",")))
     names = [
@@ -364,9 +507,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names:
         parser.error(f"no entry {given.entries or given.match!r}")
     dtypes = DTYPES if given.dtypes == "all" else tuple(filter(None, given.dtypes.split(",")))
-    os.environ.setdefault("AUTOFUSION_RAISE", "1")  # of the workers: a defect is a crash
-    results = run(names, None if given.samples == "all" else int(given.samples), dtypes, given.workers)
-    if given.json:
-        Path(given.json).write_text(json.dumps([asdict(each) for each in results], indent=1))
+    samples = None if given.samples == "all" else int(given.samples)
+    results = run(names, samples, dtypes, given.workers, given.minutes * 60, given.json)
     print(report(results))
-    return int(any(each.state in ("wrong", "crashed", "hung") for each in results))
+    return int(any(each.state in WRONG for each in results))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import collections
 import multiprocessing
-import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
@@ -54,31 +53,34 @@ class Pool(Generic[R]):
         self.run, self.lost, self.workers, self.seconds = run, lost, workers, seconds
 
     def results(self, names: Sequence[str]) -> dict[str, R]:
-        left = collections.deque(names)
-        found: dict[str, R] = {}
-        pool = [_Worker(self.run) for _ in range(min(self.workers, len(names)))]
-        while len(found) < len(names):
-            for number, worker in enumerate(pool):
-                if worker.case is None and left:
-                    worker.give(left.popleft())
-                died = not worker.process.is_alive() and not worker.connection.poll()
-                if worker.case is not None and (died or time.monotonic() - worker.since > self.seconds):
-                    reason = (
-                        f"exit code {worker.process.exitcode}" if died else f"unfinished after {self.seconds:.0f} s"
-                    )
-                    found[worker.case] = self.lost(worker.case, "crashed" if died else "hung", reason)
-                    worker.stop()
-                    pool[number] = _Worker(self.run)
-            for connection in wait([worker.connection for worker in pool], timeout=0.5):
-                worker = next(each for each in pool if each.connection is connection)
-                try:
-                    made = worker.connection.recv()
-                except EOFError:
-                    continue  # it died: seen above in the next round
-                assert worker.case is not None
-                found[worker.case], worker.case = made, None
-                if len(found) % 100 == 0:
-                    print(f"{len(found)} of {len(names)}", file=sys.stderr, flush=True)
-        for worker in pool:
-            worker.stop()
-        return found
+        return dict(self.stream(collections.deque(names)))
+
+    def stream(self, left: collections.deque[str]) -> Iterator[tuple[str, R]]:
+        """Names and results as they come. `left`: names to do; more may be added while this runs."""
+        pool = [_Worker(self.run) for _ in range(min(self.workers, len(left)))]
+        try:
+            while left or any(worker.case is not None for worker in pool):
+                yield from self._round(pool, left)
+        finally:
+            for worker in pool:
+                worker.stop()
+
+    def _round(self, pool: list[_Worker], left: collections.deque[str]) -> Iterator[tuple[str, R]]:
+        for number, worker in enumerate(pool):
+            if worker.case is None and left:
+                worker.give(left.popleft())
+            died = not worker.process.is_alive() and not worker.connection.poll()
+            if worker.case is not None and (died or time.monotonic() - worker.since > self.seconds):
+                reason = f"exit code {worker.process.exitcode}" if died else f"unfinished after {self.seconds:.0f} s"
+                worker.stop()
+                pool[number] = _Worker(self.run)
+                yield worker.case, self.lost(worker.case, "crashed" if died else "hung", reason)
+        for connection in wait([worker.connection for worker in pool], timeout=0.5):
+            worker = next(each for each in pool if each.connection is connection)
+            try:
+                made = worker.connection.recv()
+            except EOFError:
+                continue  # it died: seen above in the next round
+            assert worker.case is not None
+            case, worker.case = worker.case, None
+            yield case, made

@@ -100,6 +100,14 @@ def lists(dtype: Any) -> Cases:
     return [(x, [0]), (y, [0, 1]), (y, [-1], True), (y.t(), [0]), (y[:0], [1]), (y[1, 1], [0])]
 
 
+def deviations(dtype: Any) -> Cases:
+    """Variances; also of fewer elements than the correction, and of a tensor without axes."""
+    x = tame(dtype, 3, 4)
+    some = [(x, [0]), (x, [1], {"correction": 0}), (x, None, {"keepdim": True}), (x, [0], {"correction": 1.5})]
+    few = [(x[:1], [0]), (x, [0], {"correction": 3}), (x, [0], {"correction": 4.5}), (x[:, :0], [1])]
+    return [*some, *few, (x[1, 1], []), (x[1, 1], [0], {"correction": 0, "keepdim": True})]
+
+
 def whole(dtype: Any) -> Cases:
     x = tame(dtype, 3, 4)
     return [(tensor(dtype),), (x,), (x.t(),), (x[1, 1],)]
@@ -415,14 +423,18 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         ["cumsum.default", "cumprod.default", "cummax.default", "cummin.default", "logcumsumexp.default"], folds()
     ),
     **dict.fromkeys(["_softmax.default", "_log_softmax.default"], folds(False)),
-    "var.correction": where_given(
-        lambda x: (x, [0]), lambda x: (x, [1], {"correction": 0}), lambda x: (x, None, {"keepdim": True})
+    **dict.fromkeys(["var.correction", "std.correction", "var_mean.correction"], deviations),
+    "var.dim": where_given(
+        lambda x: (x, [0], False), lambda x: (x, [1]), lambda x: (x[:1], [0]), lambda x: (x[1, 1], [0])
     ),
-    "std.correction": where_given(lambda x: (x, [0]), lambda x: (x, [1], {"correction": 0})),
-    "var.dim": where_given(lambda x: (x, [0], False), lambda x: (x, [1])),
-    "var_mean.correction": where_given(lambda x: (x, [0]), lambda x: (x, [1], {"keepdim": True})),
-    "_softmax_backward_data.default": where_given(lambda x: (x, x.float().softmax(1).to(x.dtype), 1, x.dtype)),
-    "_log_softmax_backward_data.default": where_given(lambda x: (x, x.float().log_softmax(1).to(x.dtype), 1, x.dtype)),
+    "_softmax_backward_data.default": where_given(
+        lambda x: (x, x.float().softmax(1).to(x.dtype), 1, x.dtype),
+        lambda x: (x[1, 1], torch.ones_like(x[1, 1]), 0, x.dtype),
+    ),
+    "_log_softmax_backward_data.default": where_given(
+        lambda x: (x, x.float().log_softmax(1).to(x.dtype), 1, x.dtype),
+        lambda x: (x[1, 1], torch.zeros_like(x[1, 1]), -1, x.dtype),
+    ),
     "native_layer_norm.default": where_given(
         lambda x: (x, [4], x[0], x[1], 1e-5), lambda x: (x, [3, 4], None, None, 1e-3)
     ),
@@ -590,6 +602,20 @@ def test_a_row_gives_what_eager_mode_gives(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(ROWS | UNDEFINED))
 def test_a_row_gives_what_eager_mode_gives_in_every_type(name: str) -> None:
     _all_types(name, tuple(dtype for dtype in EVERY if dtype not in FEW))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, dtype) for name in ("fmax.default", "fmin.default") for dtype in (torch.int64, torch.bool)),
+        *((name, torch.bool) for name in ("cummax.default", "cummin.default")),
+        *((f"{name}.correction", torch.float32) for name in ("var", "std", "var_mean")),
+        *((f"{name}_backward_data.default", torch.float32) for name in ("_softmax", "_log_softmax")),
+    ],
+    ids=str,
+)
+def test_all_cases_of_a_row_are_compiled(name: str, dtype: Any) -> None:
+    assert compared(name, ROWS[name](dtype)) is True
 
 
 def _all_types(name: str, dtypes: Sequence[Any]) -> None:

@@ -20,7 +20,7 @@ _FLOATS = (
 )
 # Rows where two operands meet.
 _BINARY = (
-    "maximum minimum fmax fmin atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp "
+    "maximum minimum atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp "
     "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
     "ge.Tensor ge.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
     "bitwise_xor.Scalar remainder.Tensor remainder.Scalar floor_divide.default"
@@ -70,6 +70,8 @@ ATEN: dict[str, Maker] = {
     "rsub.Tensor": p.reversed_scaled,
     "mul.Tensor": p.binary("mul", on_bool="logical_and"),
     "mul.Scalar": p.binary("mul", on_bool="logical_and"),
+    "fmax.default": p.binary("fmax", on_integers="maximum"),
+    "fmin.default": p.binary("fmin", on_integers="minimum"),
     "fmod.Tensor": p.c_remainder,
     "fmod.Scalar": p.c_remainder,
     "pow.Tensor_Tensor": p.power,

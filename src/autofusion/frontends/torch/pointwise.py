@@ -22,12 +22,16 @@ def rounding(row: str) -> Maker:
     return lambda n: n.pointwise(row, n.x) if n.x.dtype.is_float else n.F.copy(n.x)
 
 
-def binary(row: str, floats: bool = False, on_bool: str | None = None) -> Maker:
-    """A row where its two operands meet; `on_bool`: another for booleans."""
+def binary(row: str, floats: bool = False, on_bool: str | None = None, on_integers: str | None = None) -> Maker:
+    """A row where its two operands meet; `on_bool`, `on_integers`: others for booleans, for integers and booleans."""
 
     def make(n: Call) -> Value:
         left, right = list(n.given.values())[:2]
-        chosen = on_bool if on_bool and n.common(left, right) is DType.BOOL else row
+        met, chosen = n.common(left, right), row
+        if on_bool and met is DType.BOOL:
+            chosen = on_bool
+        elif on_integers and not met.is_float:
+            chosen = on_integers
         return n.pointwise(chosen, left, right, floats=floats)
 
     return make

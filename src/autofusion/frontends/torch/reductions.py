@@ -97,17 +97,21 @@ def _correction(n: Call) -> float:
 
 
 def _variance(n: Call, row: str) -> Value:
-    """Where the correction leaves nothing PyTorch divides by zero."""
-    axes = _axes(n)
-    if not axes:
-        raise Unmapped(f"{n.op} of a tensor without axes")
-    correction = _correction(n)
-    count = n.count(axes)
-    if not correction.is_integer() or not isinstance(count, int) or count <= correction:
-        raise Unmapped(f"{n.op} with correction {correction} of {count} elements")
+    """Where the correction leaves nothing, PyTorch divides by zero; a tensor without axes is one element."""
     dtype = n.result.dtype
-    made = n.row(row)(n.cast(n.x, dtype.compute), axes=axes, keepdims=_keep(n), correction=int(correction))
-    return n.cast(made, dtype)
+    x, axes = n.cast(n.x, dtype.compute), _axes(n)
+    if not axes:
+        x, axes = n.reshape(x, (1,)), (0,)
+    correction, count = _correction(n), product([x.shape[a] for a in axes])
+    keep = _keep(n) and bool(n.x.shape)
+    if not isinstance(count, int):
+        raise Unmapped(f"{n.op} of {count} elements")
+    if correction.is_integer() and correction < count:
+        return n.cast(n.row(row)(x, axes=axes, keepdims=keep, correction=int(correction)), dtype)
+    apart = n.F.sub(x, n.F.mean(x, axes=axes, keepdims=True))
+    total = n.F.sum(n.F.mul(apart, apart), axes=axes, keepdims=keep)
+    made = n.F.div(total, n.scalar(max(count - correction, 0.0), x.dtype))
+    return n.cast(n.F.sqrt(made) if row == "std" else made, dtype)
 
 
 def variance(n: Call) -> Value:
@@ -119,10 +123,7 @@ def deviation(n: Call) -> Value:
 
 
 def variance_and_mean(n: Call) -> list[Value]:
-    return [
-        _variance(n, "var"),
-        n.cast(n.F.mean(n.cast(n.x, n.x.dtype.compute), axes=_axes(n), keepdims=_keep(n)), n.x.dtype),
-    ]
+    return [_variance(n, "var"), mean(n)]
 
 
 def scan(row: str) -> Maker:
@@ -145,13 +146,14 @@ def running(row: str) -> Maker:
         if not n.x.shape:
             return [n.F.copy(n.x), n.full(0, (), DType.INT64)]
         axis = n.axis()
-        values = n.row(row)(n.x, axis=axis)
-        hit = n.F.eq(n.x, values)
-        if n.x.dtype.is_float:
-            hit = n.F.logical_or(hit, n.F.isnan(n.x))
+        x = n.cast(n.x, DType.UINT8) if n.x.dtype is DType.BOOL else n.x
+        values = n.row(row)(x, axis=axis)
+        hit = n.F.eq(x, values)
+        if x.dtype.is_float:
+            hit = n.F.logical_or(hit, n.F.isnan(x))
         shape = tuple(e if a == axis else 1 for a, e in enumerate(n.x.shape))
         along = n.F.iota(shape=shape, axis=axis, dtype=DType.INT64)
-        return [values, n.F.cummax(n.F.where(hit, along, n.scalar(0, DType.INT64)), axis=axis)]
+        return [n.cast(values, n.x.dtype), n.F.cummax(n.F.where(hit, along, n.scalar(0, DType.INT64)), axis=axis)]
 
     return make
 
@@ -190,20 +192,22 @@ def softmax_backward(n: Call) -> Value:
     """g·y − y·sum(g·y)."""
     g, y, axis = _gradient(n)
     weighted = n.F.mul(g, y)
-    return n.cast(n.F.sub(weighted, n.F.mul(y, n.F.sum(weighted, axes=(axis,), keepdims=True))), n.result.dtype)
+    made = n.F.sub(weighted, n.F.mul(y, n.F.sum(weighted, axes=(axis,), keepdims=True)))
+    return n.cast(n.reshape(made, n.result.shape), n.result.dtype)
 
 
 def log_softmax_backward(n: Call) -> Value:
     """g − exp(y)·sum(g)."""
     g, y, axis = _gradient(n)
-    return n.cast(n.F.sub(g, n.F.mul(n.F.exp(y), n.F.sum(g, axes=(axis,), keepdims=True))), n.result.dtype)
+    made = n.F.sub(g, n.F.mul(n.F.exp(y), n.F.sum(g, axes=(axis,), keepdims=True)))
+    return n.cast(n.reshape(made, n.result.shape), n.result.dtype)
 
 
 def _gradient(n: Call) -> tuple[Value, Value, int]:
-    if not n["output"].shape:
-        raise Unmapped(f"{n.op} of a tensor without axes")
-    inner = n.result.dtype.compute
-    return n.cast(n["grad_output"], inner), n.cast(n["output"], inner), n.axis()
+    """The gradient, the result and the axis; a tensor without axes is one element."""
+    given = [n.cast(n[name], n.result.dtype.compute) for name in ("grad_output", "output")]
+    g, y = given if n["output"].shape else [n.reshape(each, (1,)) for each in given]
+    return g, y, n.axis()
 
 
 def logsumexp(n: Call) -> Value:
