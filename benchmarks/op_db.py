@@ -3,7 +3,7 @@
 Every entry's samples run in eager mode and by `torch.compile` with this package's backend, forward, and backward where
 the entry has gradients. Results are compared by the tolerances of `torch.testing` and the entry's own; where they
 differ, eager mode in float64 decides. A case is a part of an entry's samples in one element type: the first sample by
-itself, then PART at a time, compiled in one graph, and each by itself where anything is wrong with that. Cases run in
+itself, then GRAPH at a time compiled in one graph, and each by itself where anything is wrong with that. Cases run in
 worker processes under a time limit: first parts of all entries, then second ones.
 
     python -m benchmarks op_db                                  a sample an entry, in one element type each
@@ -31,8 +31,9 @@ from typing import Any
 from benchmarks.command import Parser
 from benchmarks.pool import Pool
 
-SECONDS = 240.0  # a case
-PART = 16  # samples in one graph
+SECONDS = 600.0  # a case
+GRAPH = 16  # samples in one graph
+PARTS = (1, GRAPH, 8 * GRAPH)  # samples of an entry's first case, its second one, all later ones
 DTYPES = ("float32", "float64", "bfloat16", "int64", "bool")
 WRONG = ("wrong", "crashed", "hung")
 STATES = (*WRONG, "refused", "fell back", "compiled", "no sample")
@@ -48,6 +49,8 @@ UNDEFINED = {
     "resize_as_",
 }
 SLACK = 2.0  # times eager mode's own error against float64
+FEW = 16  # elements: too few to tell eager mode's error, which is then taken from NEIGHBOURS of the inputs too
+NEIGHBOURS = 8
 
 
 @dataclass
@@ -95,9 +98,16 @@ def entries() -> dict[str, Any]:
     """The entries by their full names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
+        from torch.testing._internal import common_methods_invocations as package
+    package.wrapper_set_seed = _unseeded
     gc.freeze()  # PyTorch's own objects are many
-    return {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
+    return {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in package.op_db}
+
+
+def _unseeded(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """What entries of random operators call: the database's own seeds the generator, which Dynamo does not trace; here
+    each run is seeded from outside."""
+    return function(*args, **kwargs)
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
@@ -122,9 +132,15 @@ def tolerance(op: Any, dtype: Any) -> tuple[float, float]:
 
 
 def differences(
-    op: Any, ours: Sequence[Any], eager: Sequence[Any], exact: Callable[[], Sequence[Any]], defined: bool = True
+    op: Any,
+    ours: Sequence[Any],
+    eager: Sequence[Any],
+    exact: Callable[[], Sequence[Any]],
+    nearby: Callable[[], Sequence[tuple[Sequence[Any], Sequence[Any]]]],
+    defined: bool = True,
 ) -> str:
-    """What is wrong with our results; empty where nothing is. `exact`: eager mode's in float64."""
+    """What is wrong with our results; empty where nothing is. `exact`: eager mode's in float64; `nearby`: eager mode's
+    and those in float64, of neighbouring inputs."""
     import torch
 
     if len(ours) != len(eager):
@@ -138,14 +154,25 @@ def differences(
             return f"result {number} is {a.dtype}{list(a.shape)}, eager has {b.dtype}{list(b.shape)}"
         if a.layout is not torch.strided or not defined:
             continue
-        text = wrong_tensor(a, b, lambda number=number: exact()[number], *tolerance(op, b.dtype))  # type: ignore[misc]
+        text = wrong_tensor(
+            a,
+            b,
+            lambda number=number: exact()[number],  # type: ignore[misc]
+            *tolerance(op, b.dtype),
+            lambda number=number: [(e[number], x[number]) for e, x in nearby()],  # type: ignore[misc]
+        )
         if text:
             return f"result {number} {b.dtype}{list(b.shape)}: {text}"
     return ""
 
 
 def wrong_tensor(
-    ours: Any, eager: Any, exact: Callable[[], Any], relative: float | None = None, absolute: float | None = None
+    ours: Any,
+    eager: Any,
+    exact: Callable[[], Any],
+    relative: float | None = None,
+    absolute: float | None = None,
+    nearby: Callable[[], Sequence[tuple[Any, Any]]] = list,
 ) -> str:
     """What is wrong with a tensor; tolerances are by default those of `torch.testing`."""
     import torch
@@ -157,18 +184,20 @@ def wrong_tensor(
     except AssertionError as error:
         text = str(error).splitlines()
         said = " ".join(line for line in text if line and "Tensor-likes" not in line and "Expected" not in line)
-        return "" if _as_good(ours, eager, exact, relative, absolute) else said or "differs"
+        try:
+            reference, neighbours = exact(), nearby() if eager.numel() < FEW else []
+        except Exception:
+            return said or "differs"
+        return "" if _as_good(ours, eager, reference, relative, absolute, neighbours) else said or "differs"
     return ""
 
 
-def _as_good(a: Any, b: Any, exact: Callable[[], Any], relative: float, absolute: float) -> bool:
+def _as_good(
+    a: Any, b: Any, reference: Any, relative: float, absolute: float, neighbours: Sequence[tuple[Any, Any]]
+) -> bool:
     """Whether our result is as near to float64's as eager mode's, or nearly."""
     import torch
 
-    try:
-        reference = exact()
-    except Exception:
-        return False
     if not isinstance(reference, torch.Tensor) or reference.shape != a.shape:
         return False
     if not b.is_floating_point():
@@ -176,10 +205,15 @@ def _as_good(a: Any, b: Any, exact: Callable[[], Any], relative: float, absolute
     wide, theirs, reference = a.double(), b.double(), reference.double()
     same = (wide == reference.to(a.dtype).double()) | (wide == theirs)
     same |= wide.isnan() & (theirs.isnan() | reference.isnan())
-    error = (theirs - reference).abs()
-    own = error[error.isfinite()].max() if error.isfinite().any() else 0.0
+    own = max(_error(eager, exact) for eager, exact in [(b, reference), *neighbours])
     near = (wide - reference).abs() <= absolute + relative * reference.abs() + SLACK * own
     return bool((same | near).all())
+
+
+def _error(eager: Any, exact: Any) -> float:
+    """The greatest finite one."""
+    error = (eager.double() - exact.double()).abs()
+    return float(error[error.isfinite()].max()) if error.isfinite().any() else 0.0
 
 
 # -- one case ----------------------------------------------------------------------------------------------------------
@@ -198,7 +232,8 @@ def run_case(case: str) -> Result:
     listed = list(_samples(op, dtype, gradients))
     chosen, result.left = part_of(len(listed), result.part)
     result.samples = len(chosen)
-    _run_samples(op, [listed[number] for number in chosen], gradients, result)
+    for first in range(0, len(chosen), GRAPH):
+        _run_samples(op, [listed[number] for number in chosen[first : first + GRAPH]], gradients, result)
     result.seconds = time.perf_counter() - start
     return result
 
@@ -212,7 +247,7 @@ def part_of(count: int, part: int) -> tuple[list[int], int]:
 
 def _first_of(part: int) -> int:
     """How many samples the parts before it have."""
-    return 0 if part == 0 else 1 + (part - 1) * PART
+    return sum(PARTS[:part]) + max(part - len(PARTS), 0) * PARTS[-1]
 
 
 def types_of(op: Any, dtypes: Sequence[str]) -> list[str]:
@@ -233,10 +268,13 @@ def _samples(op: Any, dtype: Any, gradients: bool) -> Iterator[Any]:
         print(f"{op.name}: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _copied(sample: Any, dtype: Any = None, gradients: bool = False) -> Any:
-    """Input, arguments and keywords of a sample, of their own memory; floats as `dtype`."""
+def _copied(sample: Any, dtype: Any = None, gradients: bool = False, neighbour: int = 0) -> Any:
+    """Input, arguments and keywords of a sample, of their own memory; floats as `dtype`. A `neighbour` but 0 has each
+    element of floats one step up or down or where it was."""
     import torch
     from torch.utils import _pytree
+
+    generator = torch.Generator().manual_seed(neighbour)
 
     def each(item: Any) -> Any:
         if dtype is not None and item in (torch.float32, torch.bfloat16, torch.float16):
@@ -244,6 +282,9 @@ def _copied(sample: Any, dtype: Any = None, gradients: bool = False) -> Any:
         if not isinstance(item, torch.Tensor):
             return item if isinstance(item, type | torch.Generator) else copy.copy(item)
         made = item.detach()
+        if neighbour and made.is_floating_point() and made.layout is torch.strided:
+            towards = torch.randint(-1, 2, made.shape, generator=generator) * math.inf
+            made = torch.nextafter(made, torch.where(towards.isnan(), made, towards).to(made.dtype))
         if dtype is not None and made.is_floating_point():
             made = made.to(dtype)
         elif made.layout is torch.strided:
@@ -303,7 +344,9 @@ def _eager_takes(op: Any, sample: Any, direction: str) -> bool:
         return False
 
 
-def _results(op: Any, samples: Sequence[Any], direction: str, run: Any = None, dtype: Any = None) -> list[Any]:
+def _results(
+    op: Any, samples: Sequence[Any], direction: str, run: Any = None, dtype: Any = None, neighbour: int = 0
+) -> list[Any]:
     """What samples give; `run`: a function of all of them, by default eager mode."""
     import torch
 
@@ -311,8 +354,8 @@ def _results(op: Any, samples: Sequence[Any], direction: str, run: Any = None, d
     run = run or _together(op)
     if direction == "forward":
         with torch.no_grad():
-            return leaves(run([_copied(sample, dtype) for sample in samples]))
-    return _gradients(run, [_copied(sample, dtype, gradients=True) for sample in samples], samples)
+            return leaves(run([_copied(sample, dtype, False, neighbour) for sample in samples]))
+    return _gradients(run, [_copied(sample, dtype, True, neighbour) for sample in samples], samples)
 
 
 def _together(op: Any) -> Any:
@@ -333,7 +376,13 @@ def _run_together(op: Any, samples: Sequence[Any], direction: str, result: Resul
     state, reason, found = _attempt(_together(op), functools.partial(_results, op, samples, direction), fallbacks)
     if not reason:
         exact = functools.cache(lambda: _results(op, samples, direction, dtype=torch.float64))
-        reason = differences(op, found, eager, exact, op.name not in UNDEFINED)
+
+        @functools.cache
+        def nearby() -> list[tuple[list[Any], list[Any]]]:
+            numbers = range(1, 1 + NEIGHBOURS)
+            return [tuple(_results(op, samples, direction, None, d, n) for d in (None, torch.float64)) for n in numbers]  # type: ignore[misc]
+
+        reason = differences(op, found, eager, exact, nearby, op.name not in UNDEFINED)
         state = "wrong" if reason else state
     return state, reason
 
@@ -459,7 +508,7 @@ def run(
     for done, (case, result) in enumerate(Pool(run_case, _lost, workers, SECONDS).stream(left), 1):
         before = found.get(case_of(result.name, result.dtype, result.part - 1))
         if not result.samples and before is not None:  # lost: those after it go on
-            result.left = max(before.left - PART, 0)
+            result.left = max(before.left - PARTS[min(result.part, 2)], 0)
         found[case] = result
         if record is not None:
             with record.open("a") as file:
