@@ -5,6 +5,7 @@ An overload's cases are one FX graph without decompositions, so that its row of 
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -119,7 +120,19 @@ def image(rank: int, *more: Any) -> Callable[[Any], Cases]:
     return lambda dtype: [(tame(dtype, 2, 2, *extents), *more), (tame(dtype, 3, *extents), *more)]
 
 
-AXIS = 1
+def pooled(name: str, rank: int, *settings: tuple[Any, ...]) -> Callable[[Any], Cases]:
+    """Gradients of an average pool of images with and without a batch, by its arguments."""
+
+    def make(dtype: Any) -> Cases:
+        forward, cases = getattr(torch.ops.aten, f"{name}{rank}d"), []
+        for (given,), each in itertools.product(image(rank)(dtype), settings):
+            gradient = tame(dtype, *forward(given, *each).shape)
+            cases.append((gradient, given, *(each if name == "avg_pool" else ())))
+        return cases
+
+    return make
+
+
 ROWS: dict[str, Callable[[Any], Cases]] = {
     **dict.fromkeys(
         [
@@ -304,6 +317,7 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         ([0, 2], 1, {"dtype": dtype}),
     ],
     "zeros.default": lambda dtype: [([2, 3], {"dtype": dtype}), ([], {"dtype": dtype})],
+    "_efficientzerotensor.default": lambda dtype: [([2, 3], {"dtype": dtype})],
     "ones.default": lambda dtype: [([2, 3], {"dtype": dtype}), ([], {"dtype": dtype})],
     "scalar_tensor.default": lambda dtype: [(1, {"dtype": dtype})],
     "arange.start_step": lambda dtype: [
@@ -475,11 +489,23 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         *image(2, [2, 2], [], [0, 0], [1, 1], True)(dtype),
         (tensor(dtype).reshape(1, 3, 4), [2, 2], [1, 1]),
     ],
+    "avg_pool2d_backward.default": pooled(
+        "avg_pool",
+        2,
+        ([3, 2], [2, 1], [1, 0], False, True, None),
+        ([3, 2], [2, 1], [1, 1], True, False, None),
+        ([2, 2], [3, 3], [1, 1], True, True, None),
+        ([2, 3], [1, 2], [0, 0], False, True, 5),
+    ),
+    "avg_pool3d_backward.default": pooled("avg_pool", 3, ([2, 3, 2], [2, 1, 2], [1, 1, 0], True, False, None)),
+    "_adaptive_avg_pool2d_backward.default": pooled("_adaptive_avg_pool", 2, ([3, 4],), ([7, 2],), ([9, 1],)),
+    "_adaptive_avg_pool3d_backward.default": pooled("_adaptive_avg_pool", 3, ([3, 4, 2],)),
     "max_pool3d_with_indices.default": image(3, [2, 2, 2]),
     "avg_pool2d.default": lambda dtype: [
         *image(2, [3, 2], [2, 1], [1, 0])(dtype),
         *image(2, [2, 2], [], [1, 1], True, False)(dtype),
         *image(2, [2, 2], [], [0, 0], False, True, 3)(dtype),
+        *image(2, [2, 3], [3, 2], [1, 1], True, False, 3)(dtype),
     ],
     "avg_pool3d.default": image(3, [2, 2, 2]),
     "_adaptive_avg_pool2d.default": lambda dtype: [*image(2, [3, 4])(dtype), *image(2, [7, 2])(dtype)],
@@ -611,6 +637,12 @@ def test_a_row_gives_what_eager_mode_gives_in_every_type(name: str) -> None:
         *((name, torch.bool) for name in ("cummax.default", "cummin.default")),
         *((f"{name}.correction", torch.float32) for name in ("var", "std", "var_mean")),
         *((f"{name}_backward_data.default", torch.float32) for name in ("_softmax", "_log_softmax")),
+        ("avg_pool2d.default", torch.float32),
+        *(
+            (f"{name}{rank}d_backward.default", torch.float32)
+            for rank in (2, 3)
+            for name in ("avg_pool", "_adaptive_avg_pool")
+        ),
     ],
     ids=str,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from autofusion.frontends.torch import contractions as c
 from autofusion.frontends.torch import pointwise as p
+from autofusion.frontends.torch import pool_gradients as gradients
 from autofusion.frontends.torch import pooling as pools
 from autofusion.frontends.torch import reductions as r
 from autofusion.frontends.torch import scatters, special
@@ -143,6 +144,7 @@ ATEN: dict[str, Maker] = {
     "fill.Scalar": lambda n: n.full(n["value"], n.x.shape, n.x.dtype),
     "zeros.default": p.constant(0),
     "zeros_like.default": p.constant(0),
+    "_efficientzerotensor.default": p.constant(0),
     "ones.default": p.constant(1),
     "ones_like.default": p.constant(1),
     "scalar_tensor.default": lambda n: n.F.copy(n.scalar(n["s"], n.result.dtype)),
@@ -269,5 +271,9 @@ ATEN: dict[str, Maker] = {
     "_adaptive_avg_pool3d.default": pools.adaptive_average_pool,
     "adaptive_max_pool2d.default": pools.adaptive_max_pool,
     "adaptive_max_pool3d.default": pools.adaptive_max_pool,
+    "avg_pool2d_backward.default": gradients.average_pool_gradient,
+    "avg_pool3d_backward.default": gradients.average_pool_gradient,
+    "_adaptive_avg_pool2d_backward.default": gradients.adaptive_average_pool_gradient,
+    "_adaptive_avg_pool3d_backward.default": gradients.adaptive_average_pool_gradient,
     "_scaled_dot_product_flash_attention_for_cpu.default": c.attention,
 }

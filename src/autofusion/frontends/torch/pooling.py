@@ -101,20 +101,23 @@ def _flat(n: Call, positions: Sequence[Value], extents: Sequence[int]) -> Value:
 
 
 def average_pool(n: Call) -> Value:
-    """avg_pool2d, avg_pool3d; with a divisor of its own the sums divided by that."""
+    """avg_pool2d, avg_pool3d; with a divisor of its own the sums divided by that, over zeros up to the last window."""
     x = n["self"]
     rank = 2 if "2d" in n.op else 3
     kernel, padding = each_axis(n["kernel_size"], rank), each_axis(n["padding"], rank)
-    divisor = n["divisor_override"]
-    if divisor is not None and n["ceil_mode"]:
-        raise Unmapped("a pool that rounds up, with a divisor of its own")
+    strides, after = each_axis(n["stride"] or kernel, rank), padding
+    divisor, up = n["divisor_override"], bool(n["ceil_mode"])
+    if divisor is not None and up:
+        extents, counts = static(x.shape[-rank:], "a pool's extent"), static(n.result.shape[-rank:], "a pool's extent")
+        windows = zip(extents, counts, kernel, strides, padding, strict=True)
+        after, up = tuple(max(0, (o - 1) * s + k - e - p) for e, o, k, s, p in windows), False
     wide = n.cast(x, x.dtype.compute)
     made = n.F.average_pool(
         n.reshape(wide, (1, *x.shape)) if len(x.shape) == rank + 1 else wide,
         kernel=kernel,
-        strides=each_axis(n["stride"] or kernel, rank),
-        pads=(*padding, *padding),
-        ceil_mode=bool(n["ceil_mode"]),
+        strides=strides,
+        pads=(*padding, *after),
+        ceil_mode=up,
         count_include_pad=bool(n["count_include_pad"]) or divisor is not None,
     )
     if divisor is not None:
