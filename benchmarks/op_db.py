@@ -425,13 +425,26 @@ def _attempt(forward: Any, way: Any, fallbacks: dict[str, str]) -> tuple[str, st
         found = way(torch.compile(forward, backend=backend, fullgraph=True, dynamic=False))
     except TorchDynamoException as error:
         inner = getattr(error, "inner_exception", None)
-        crashed = type(error).__name__ == "BackendCompilerFailed"
-        return ("crashed" if crashed else "refused"), f"{type(inner or error).__name__}: {inner or error}", []
+        ours = type(error).__name__ == "BackendCompilerFailed" and _pytorch_compiles(forward, way)
+        return ("crashed" if ours else "refused"), f"{type(inner or error).__name__}: {inner or error}", []
     except Exception as error:
-        return "crashed", f"{type(error).__name__}: {error}", []
+        state = "crashed" if _pytorch_compiles(forward, way) else "refused"
+        return state, f"{type(error).__name__}: {error}", []
     ran = {each.operator: each.reason for program in backend.programs for each in program.fallbacks.values()}
     fallbacks.update(ran)
     return ("fell back" if ran else "compiled"), "", found
+
+
+def _pytorch_compiles(forward: Any, way: Any) -> bool:
+    """Whether PyTorch compiles it where no backend of anyone's is involved."""
+    import torch
+
+    torch._dynamo.reset()
+    try:
+        way(torch.compile(forward, backend="aot_eager", fullgraph=True, dynamic=False))
+    except Exception:
+        return False
+    return True
 
 
 # -- the report --------------------------------------------------------------------------------------------------------

@@ -133,6 +133,7 @@ def pooled(name: str, rank: int, *settings: tuple[Any, ...]) -> Callable[[Any], 
     return make
 
 
+ENDS = ((4.3, 50), (-3, 50.9), (7, -2.5), (2, 2))
 ROWS: dict[str, Callable[[Any], Cases]] = {
     **dict.fromkeys(
         [
@@ -325,6 +326,19 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         (1, 9, 3, {"dtype": dtype}),
         (7, -2, -2, {"dtype": dtype}),
     ],
+    "linspace.default": lambda dtype: [
+        (*ends, steps, {"dtype": dtype}) for ends in ENDS for steps in (0, 1, 2, 7, 50) if dtype is not torch.bool
+    ],
+    **{
+        f"linspace.{kind}": lambda dtype, kind=kind: [
+            (
+                *(torch.tensor(e) if k == "Tensor" else e for e, k in zip(ends, kind.split("_"), strict=True)),
+                *(50, {"dtype": dtype}),
+            )
+            for ends in ENDS
+        ]
+        for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
     "prims.iota.default": lambda dtype: [
         (5, {"start": 2, "step": 3, "dtype": dtype, "device": torch.device("cpu"), "requires_grad": False})
     ],

@@ -26,6 +26,7 @@ _BINARY = (
     "ge.Tensor ge.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
     "bitwise_xor.Scalar remainder.Tensor remainder.Scalar floor_divide.default"
 )
+_ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
 
 def _rows() -> dict[str, Maker]:
@@ -150,6 +151,7 @@ ATEN: dict[str, Maker] = {
     "scalar_tensor.default": lambda n: n.F.copy(n.scalar(n["s"], n.result.dtype)),
     "arange.start_step": s.arange,
     "prims.iota.default": s.arange,
+    **{f"linspace.{kind}": s.linspace for kind in _ENDS},
     "eye.m": s.eye,
     "eye.default": s.eye,
     # views

@@ -254,6 +254,22 @@ def arange(n: Call) -> Value:
     return n.cast(positions, dtype)
 
 
+def linspace(n: Call) -> Value:
+    """From both ends to the middle, in float64; one step is the start. Ends of integers are truncated before, what lies
+    between them after, as eager PyTorch does; its decomposition truncates only after and computes in float32."""
+    dtype = n.result.dtype
+    one, two = n.scalar(1, DType.INT64), n.scalar(2, DType.INT64)
+    start, end = (n.cast(n.lift(n[name], dtype), DType.FLOAT64) for name in ("start", "end"))
+    count = n.scalar(n["steps"], DType.INT64)
+    last = n.cast(n.F.maximum(n.F.sub(count, one), one), DType.FLOAT64)
+    step = n.F.div(n.F.sub(end, start), last)
+    position = n.F.iota(shape=n.result.shape, axis=0, dtype=DType.INT64)
+    before = n.cast(position, DType.FLOAT64)
+    first = n.F.lt(position, n.F.maximum(n.F.int_floor_divide(count, two), one))
+    upper = n.F.sub(end, n.F.mul(step, n.F.sub(last, before)))
+    return n.cast(n.F.where(first, n.F.add(start, n.F.mul(step, before)), upper), dtype)
+
+
 def eye(n: Call) -> Value:
     dtype, shape = n.result
     return n.F.eye(rows=shape[0], columns=shape[1], dtype=dtype)
