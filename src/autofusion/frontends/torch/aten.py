@@ -194,6 +194,7 @@ ATEN: dict[str, Maker] = {
     "embedding.default": s.embedding,
     "index_select.default": s.index_select,
     "gather.default": s.gather,
+    "take.default": s.take,
     "index.Tensor": s.index,
     "scatter.src": scatters.scatter(),
     "scatter.value": scatters.scatter(),

@@ -23,7 +23,7 @@ KEPT = (
     "rsub.Tensor lerp.Scalar lerp.Tensor logit.default roll.default tril.default triu.default "
     "reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default replication_pad1d.default "
     "replication_pad2d.default replication_pad3d.default std.correction logsumexp.default mv.default dot.default "
-    "linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor "
+    "take.default linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor "
     "addmv.default floor_divide.default zeros_like.default ones_like.default "
     "_scaled_dot_product_flash_attention_for_cpu.default"
 )

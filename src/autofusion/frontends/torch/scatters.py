@@ -79,14 +79,14 @@ def scatter(reduce: str | None = None) -> Any:
         how = reduce or n.given.get("reduce")
         include = bool(n.given.get("include_self", True))
         source = n["src"] if "src" in n.given else n.full(n["value"], index.shape, x.dtype)
+        if 0 in index.shape:  # of any rank
+            return n.F.copy(x)
         if not x.shape:
             x, index, source = (n.reshape(each, (1,)) for each in (x, index, source))
         if not index.shape:
             index, source = n.reshape(index, (1,)), n.reshape(source, (1,))
         axis, rank = axis_of(n["dim"], len(x.shape)), len(x.shape)
         static(index.shape, f"{n.op}'s index")
-        if 0 in index.shape:
-            return n.F.copy(n["self"])
         _bounded(n, product(index.shape), x.shape[axis])
         part = x
         for other, (have, want) in enumerate(zip(x.shape, index.shape, strict=True)):

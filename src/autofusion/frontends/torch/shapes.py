@@ -288,12 +288,22 @@ def index_select(n: Call) -> Value:
 
 def gather(n: Call) -> Value:
     x, indices = n.x, n["index"]
+    if 0 in indices.shape:  # of any rank
+        return n.full(0, n.result.shape, x.dtype)
     x, indices = n.reshape(x, x.shape or (1,)), n.reshape(indices, indices.shape or (1,))
     axis = axis_of(n["dim"], len(x.shape))
-    if indices.shape == (0,) and len(x.shape) > 1:
-        return n.full(0, n.result.shape, x.dtype)
     made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis)
     return n.reshape(made, n.result.shape)
+
+
+def take(n: Call) -> Value:
+    """Elements of the flattened operand; where there is none, PyTorch says what is wrong."""
+    count = product(n.x.shape)
+    if count == 0:
+        raise Unmapped("elements of nothing")
+    return n.reshape(
+        n.F.gather(n.reshape(n.x, (count,)), n.reshape(n["index"], n["index"].shape or (1,)), axis=0), n["index"].shape
+    )
 
 
 def _cut_to(n: Call, made: Value, index: Value, axis: int) -> Value:
