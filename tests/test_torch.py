@@ -605,6 +605,22 @@ def test_fuse_takes_a_graph_of_aten() -> None:
     assert len(program.explain().launches) == 1
 
 
+def test_arguments_of_open_strides() -> None:
+    backend = Backend()
+    step = torch.compile(lambda x: ((x.t() * 2).sum(0), x.t().clone()), backend=backend, dynamic=True)
+    for shape in ((3, 5), (4, 9), (2, 8), (6, 2)):
+        for x in (torch.randn(*shape), torch.randn(*reversed(shape)).t()):
+            for ours, eager in zip(step(x), ((x.t() * 2).sum(0), x.t().clone()), strict=True):
+                torch.testing.assert_close(ours, eager)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        where = torch.compile(
+            lambda x: [each + 1 for each in x.nonzero(as_tuple=True)], backend=backend, fullgraph=True
+        )
+        found = where(torch.eye(3))  # columns of a tensor that lies by columns
+    assert [each.tolist() for each in found] == [[1, 2, 3], [1, 2, 3]]
+    assert sum(program.explain().launches != () for program in backend.programs) >= 2
+
+
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ArgumentError, match="option 'frees': expected one of freeze, numerics, target"):
         Backend(frees=True)

@@ -144,8 +144,8 @@ class Executable:
         for write in self.plan.writes:
             if not given[write.argument].flags.writeable:
                 raise ArgumentError(f"{write.argument}: the array is read-only, and the graph writes it")
-        arrays = [self._fit(value, array) for value, array in zip(self.inputs, arrays, strict=True)]
         sizes = self._sizes(arrays)
+        arrays = [self._fit(value, array, sizes) for value, array in zip(self.inputs, arrays, strict=True)]
         values: dict[str, Array] = {v.name: a for v, a in zip(self.inputs, arrays, strict=True)}
         values |= self._constants
         workspace = self._workspace(int(evaluate(self.plan.workspace, sizes)))
@@ -236,15 +236,14 @@ class Executable:
         return {} if shapes == self._shapes else bind_symbols(self.inputs, shapes, self.graph.guards)
 
     # -- arguments and memory ----------------------------------------------------------------------------------------
-    def _fit(self, value: Any, array: Any) -> Array:
+    def _fit(self, value: Any, array: Any, sizes: Mapping[str, int]) -> Array:
         """The array as the code reads it: the right type, and the strides that were compiled in."""
         if dtypes.of(array) is not value.dtype:
             raise ArgumentError(f"{value.name}: element type {dtypes.of(array)}, expected {value.dtype}")
-        if len(array.shape) != len(value.shape):
-            raise ArgumentError(f"{value.name}: rank {len(array.shape)}, expected {len(value.shape)}")
         if value.strides is not None:
-            wanted = tuple([int(s) * value.dtype.size for s in value.strides])
-            if array.strides != wanted and array.size > 1:
+            wanted = tuple([int(evaluate(s, sizes)) * value.dtype.size for s in value.strides])
+            steps = zip(array.shape, array.strides, wanted, strict=True)
+            if array.size and any([extent > 1 and step != want for extent, step, want in steps]):
                 raise ArgumentError(f"{value.name}: strides {array.strides}, compiled for {wanted} bytes")
             return array  # type: ignore[no-any-return]
         return array if array.flags.c_contiguous else np.array(array, order="C")
