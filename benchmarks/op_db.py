@@ -307,10 +307,16 @@ def _dense(tensor: Any) -> bool:
 
 
 def _run_samples(op: Any, samples: Sequence[Any], gradients: bool, result: Result) -> None:
-    """Forward, then forward and backward: all in one graph, and each by itself where that is wrong or refused."""
+    """Forward, then forward and backward: all in one graph, and each by itself where that is wrong or refused, or where
+    random numbers are drawn: what one sample draws is not for the next one to tell."""
     for direction in ("forward", "backward")[: 1 + gradients]:
         kept = [sample for sample in samples if _eager_takes(op, sample, direction)]
         if not kept:
+            continue
+        if len(kept) > 1 and _draws(op, kept, direction):
+            for sample in kept:
+                state, reason = _run_together(op, [sample], direction, result)
+                result.meet(direction, state, reason and f"{direction} of {_said(sample)}: {reason}")
             continue
         state, reason = _run_together(op, kept, direction, result)
         if len(kept) > 1 and state in (*WRONG, "refused"):
@@ -342,6 +348,14 @@ def _eager_takes(op: Any, sample: Any, direction: str) -> bool:
         return bool(_results(op, [sample], direction))
     except Exception:
         return False
+
+
+def _draws(op: Any, samples: Sequence[Any], direction: str) -> bool:
+    """Whether eager mode draws random numbers."""
+    import torch
+
+    _results(op, samples, direction)
+    return not torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(0).get_state())
 
 
 def _results(

@@ -621,6 +621,15 @@ def test_arguments_of_open_strides() -> None:
     assert sum(program.explain().launches != () for program in backend.programs) >= 2
 
 
+def test_a_result_that_overlaps_itself_is_pytorchs() -> None:
+    backend = Backend()
+    step = compiled(lambda x: (x + 1, torch.empty_strided((3, 4), (0, 1))), backend)
+    added, empty = step(torch.zeros(2))
+    assert (added.tolist(), tuple(empty.shape), empty.stride()) == ([1, 1], (3, 4), (0, 1))
+    (report,) = backend.explain().programs
+    assert [each.operator for each in report.fallbacks] == ["empty_strided.default"]
+
+
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ArgumentError, match="option 'frees': expected one of freeze, numerics, target"):
         Backend(frees=True)

@@ -183,11 +183,12 @@ def _owner(node: Any, reasons: dict[Any, str], defects: list[Defect]) -> Owner:
     except REFUSALS as error:
         reasons[node] = str(error)
         return Owner.EAGER
-    except Exception as error:
-        defects.append(survived(f"{overload(node)} ({node.name})", error))
-        reasons[node] = defects[-1].error
+    if is_view(node):
+        return Owner.VIEW
+    if any(adapter.is_tensor(fake) and overlaps(fake) for fake in results_of(node)):
+        reasons[node] = f"{overload(node)}: several elements of a result lie in one place"
         return Owner.EAGER
-    return Owner.VIEW if is_view(node) else Owner.OURS
+    return Owner.OURS
 
 
 def _try(node: Any) -> None:
@@ -351,6 +352,19 @@ def order_of(fake: Any) -> tuple[int, ...] | None:
         expected *= shape[axis]
     real = [a for a in axes if shape[a] != 1]
     return None if real == sorted(real) else tuple(axes)
+
+
+def overlaps(fake: Any) -> bool:
+    """Whether elements of a tensor may lie in one place."""
+    shape, strides = [dim_hint(d) for d in fake.shape], [dim_hint(d) for d in fake.stride()]
+    if 0 in shape:
+        return False
+    reach = 1
+    for step, extent in sorted((s, e) for s, e in zip(strides, shape, strict=True) if e > 1):
+        if step < reach:
+            return True
+        reach += step * (extent - 1)
+    return False
 
 
 def dim_hint(size: Any) -> int:
