@@ -243,7 +243,7 @@ class Executable:
         if value.strides is not None:
             wanted = tuple([int(evaluate(s, sizes)) * value.dtype.size for s in value.strides])
             steps = zip(array.shape, array.strides, wanted, strict=True)
-            if array.size and any([extent > 1 and step != want for extent, step, want in steps]):
+            if array.size and any(extent > 1 and step != want for extent, step, want in steps):
                 raise ArgumentError(f"{value.name}: strides {array.strides}, compiled for {wanted} bytes")
             return array  # type: ignore[no-any-return]
         return array if array.flags.c_contiguous else np.array(array, order="C")
