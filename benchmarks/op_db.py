@@ -20,6 +20,7 @@ import gc
 import itertools
 import json
 import math
+import os
 import sys
 import time
 import warnings
@@ -584,6 +585,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no entry {given.entries or given.match!r}")
     dtypes = DTYPES if given.dtypes == "all" else tuple(filter(None, given.dtypes.split(",")))
     samples = None if given.samples == "all" else int(given.samples)
+    os.environ.setdefault("AUTOFUSION_RAISE", "1")  # of the workers: a defect is a crash
     results = run(names, samples, dtypes, given.workers, given.minutes * 60, given.json)
     print(report(results))
     return int(any(each.state in WRONG for each in results))

@@ -183,6 +183,10 @@ def _owner(node: Any, reasons: dict[Any, str], defects: list[Defect]) -> Owner:
     except REFUSALS as error:
         reasons[node] = str(error)
         return Owner.EAGER
+    except Exception as error:
+        defects.append(survived(f"{overload(node)} ({node.name})", error))
+        reasons[node] = defects[-1].error
+        return Owner.EAGER
     if is_view(node):
         return Owner.VIEW
     if any(adapter.is_tensor(fake) and overlaps(fake) for fake in results_of(node)):
