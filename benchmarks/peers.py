@@ -170,7 +170,7 @@ TORCH_COMPILE = ("torch", "benchmarks.modules", "torch._inductor.compile_fx")  #
 PEERS = {
     row.name: row
     for row in (
-        Peer("ours", ours, ("autofusion", "onnx"), ("llvmlite", "numpy")),
+        Peer("ours", ours, ("autofusion", "autofusion.onnx", "onnx"), ("llvmlite", "numpy")),
         Peer("ours-torch", ours_torch, (*TORCH_COMPILE, "autofusion.torch"), ("torch",)),
         Peer("eager", eager, ("torch", "benchmarks.modules"), ("torch",)),
         Peer("inductor", inductor, TORCH_COMPILE, ("torch",)),

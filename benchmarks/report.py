@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.command import Parser
 from benchmarks.judge import geometric_mean
-from benchmarks.peers import PEERS
+from benchmarks.peers import EVERYONE, PEERS
 
 Result = dict[str, Any]
 OURS = "ours"
@@ -133,6 +133,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure, panels = pyplot.subplots(
         1, len(counts), figsize=(1.5 + 6 * len(counts), 1.6 + 0.3 * max(len(names), 6)), sharey=True, squeeze=False
     )
+    colours = dict(zip(EVERYONE, pyplot.get_cmap("tab20").colors, strict=False))
+    marks: dict[str, Any] = {}
     for panel, threads in zip(panels[0], counts, strict=True):
         shown: dict[str, list[tuple[float, int]]] = {}
         for (workload, count), row in cells(results).items():
@@ -142,14 +144,20 @@ def plot(results: dict[str, Any], path: Path) -> None:
                     shown.setdefault(each["peer"], []).append((over, names.index(workload)))
         for name, points in shown.items():
             style = {"marker": "D", "s": 46, "zorder": 3} if name == OURS else {"marker": "o", "s": 20, "alpha": 0.7}
-            panel.scatter([x for x, _ in points], [y for _, y in points], label=name, **style)
+            style["color"] = colours[name]
+            marks[name] = panel.scatter([x for x, _ in points], [y for _, y in points], label=name, **style)
         panel.set(xscale="log", title=plural(threads), xlabel="time over the roofline")
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter("")
         panel.set_yticks(range(len(names)), names)
         panel.grid(axis="x", alpha=0.3)
     panels[0][0].invert_yaxis()
-    panels[0][-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
+    panels[0][-1].legend(
+        handles=[marks[name] for name in EVERYONE if name in marks],
+        fontsize=8,
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+    )
     figure.suptitle(f"{results['machine']['cpu']}, {results['machine']['cores']} cores")
     figure.tight_layout()
     figure.savefig(path)
