@@ -427,8 +427,7 @@ class Nest:
         return PRIMITIVES[statement.op](self.e, values, source, statement.dtype)
 
     def _fold_in(self, fold: Fold, point: Point, state: int) -> None:
-        e = self.e
-        value = convert(e, self._operand(fold.operand, point), self._source_type(fold.operand), fold.dtype)
+        value = convert(self.e, self._operand(fold.operand, point), self._source_type(fold.operand), fold.dtype)
         self.states[id(fold)].take(value, state, point.mask)
 
     def _source_type(self, operand: Operand) -> DType:
