@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.judge import geometric_mean
+from benchmarks.judge import geometric_mean, over
 from benchmarks.peers import EVERYONE
 from benchmarks.report import OURS, Result, best_peer, cells, plural, ratios
 
@@ -47,7 +47,7 @@ def _everyone(rows: dict[str, list[Result]], limits: dict[str, float]) -> list[s
         mine, best = by_name.get(OURS), best_peer(row)
         line = [f"`{workload}`", *(_time(by_name.get(name)) for name in names)]
         if mine and "median_ms" in mine:
-            line += [f"{best['median_ms'] / mine['median_ms']:.2f}" if best else ""]
+            line += [f"{over(best, mine):.2f}" if best else ""]
             line += [f"{mine['median_ms'] / limits[workload]:.2f}", f"{mine['cold_s']:.2f} / {mine['warm_s']:.2f}"]
             line += [f"{mine['peak_bytes'] / 2**20:.0f}"]
         else:
@@ -67,7 +67,7 @@ def _pytorch(rows: dict[str, list[Result]]) -> list[str]:
         line = [f"`{workload}`", _time(mine), _time(other)]
         both = [each for each in (mine, other) if each is not None and "median_ms" in each]
         if len(both) == 2 and all(each["status"] == "right" for each in both):
-            gains.append(both[1]["median_ms"] / both[0]["median_ms"])
+            gains.append(over(both[1], both[0]))
             line.append(f"{gains[-1]:.2f}")
         else:
             line.append("")

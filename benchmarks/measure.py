@@ -192,7 +192,7 @@ def measure(
                 if "status" in found:
                     result |= found
                 else:
-                    found["probes"] = [[each.fma, each.copy] for each in (before, after)]
+                    found |= {"number": number, "probes": [[each.fma, each.copy] for each in (before, after)]}
                     result["rounds"].append(found)
                 before = after
         for process, _ in processes:

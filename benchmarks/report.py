@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import Parser
-from benchmarks.judge import geometric_mean
+from benchmarks.judge import geometric_mean, over
 from benchmarks.peers import EVERYONE, PEERS
 
 Result = dict[str, Any]
@@ -30,9 +30,16 @@ def read(path: str) -> dict[str, Any]:
 
 
 def best_peer(results: Sequence[Result]) -> Result | None:
-    """The fastest of a workload's peers with right numbers; this package and the yardsticks are none."""
+    """The fastest of a workload's peers with right numbers, in the rounds that this package took too; this package and
+    the yardsticks are none."""
     right = [r for r in results if r["peer"] in PEERS and r["peer"] not in PACKAGE and r["status"] == "right"]
-    return min(right, key=lambda r: float(r["median_ms"]), default=None)
+    mine = ours(results)
+    return min(right, key=lambda r: over(r, mine) if mine else float(r["median_ms"]), default=None)
+
+
+def ours(results: Sequence[Result]) -> Result | None:
+    """This package's result of a workload, where its numbers are right."""
+    return next((r for r in results if r["peer"] == OURS and r["status"] == "right"), None)
 
 
 def cells(results: dict[str, Any]) -> dict[tuple[str, int], list[Result]]:
@@ -47,9 +54,9 @@ def ratios(results: dict[str, Any], threads: int) -> dict[str, float]:
     """This package's time over that of the best peer with right numbers, by workload."""
     found = {}
     for (workload, count), row in cells(results).items():
-        mine, best = next((r for r in row if r["peer"] == OURS), None), best_peer(row)
-        if count == threads and mine and mine["status"] == "right" and best:
-            found[workload] = mine["median_ms"] / best["median_ms"]
+        mine, best = ours(row), best_peer(row)
+        if count == threads and mine and best:
+            found[workload] = over(mine, best)
     return found
 
 
@@ -86,11 +93,11 @@ def _against(results: dict[str, Any], threads: int) -> list[tuple[str, float, in
     """Geometric means of this package's times over each peer's, where both are right."""
     found: dict[str, list[float]] = {}
     for (_, count), row in cells(results).items():
-        mine = next((r for r in row if r["peer"] == OURS and r["status"] == "right"), None)
+        mine = ours(row)
         if count == threads and mine:
             for each in row:
                 if each["peer"] != OURS and each["status"] == "right":
-                    found.setdefault(each["peer"], []).append(mine["median_ms"] / each["median_ms"])
+                    found.setdefault(each["peer"], []).append(over(mine, each))
     return [(name, geometric_mean(values), len(values)) for name, values in found.items()]
 
 
@@ -107,7 +114,7 @@ def _table(workload: str, threads: int, row: Sequence[Result], roofline: float) 
             continue
         mark = "✗" if each["status"] == "wrong" else "*" if each is best else ""
         mark += "" if each["settled"] else "~"
-        ratio = f"{each['median_ms'] / best['median_ms']:.2f}" if best else "-"
+        ratio = f"{over(each, best):.2f}" if best else "-"
         lines.append(
             f"{each['peer'] + mark:14s}{each['median_ms']:10.4g}{each['min_ms']:10.4g}{ratio:>8s}"
             f"{each['median_ms'] / roofline:10.2f}{each['cold_s']:9.2f}{each['warm_s']:9.2f}"

@@ -191,6 +191,27 @@ def test_where_no_round_counts_the_result_says_so() -> None:
     assert found == {"median_ms": 5, "min_ms": 3, "settled": False}
 
 
+def taken(*rounds: tuple[int, float, bool]) -> dict[str, Any]:
+    """A result of rounds: number, milliseconds, whether it counts."""
+    found = [{"number": number, "median_ms": ms, "kept": kept} for number, ms, kept in rounds]
+    return {"rounds": found, "median_ms": float(np.median([ms for _, ms, _ in rounds]))}
+
+
+def test_times_are_compared_round_by_round() -> None:
+    """The machine gets three times slower; one of the two missed a round."""
+    mine = taken((0, 1.0, True), (1, 2.0, True), (2, 3.0, True), (4, 3.0, True))
+    other = taken((0, 2.0, True), (1, 4.0, True), (2, 6.0, True), (3, 6.0, True), (5, 6.0, True))
+    assert mine["median_ms"] / other["median_ms"] != 0.5
+    assert judge.over(mine, other) == 0.5 and judge.over(other, mine) == 2
+
+
+def test_disturbed_rounds_are_compared_only_where_there_is_no_other() -> None:
+    mine = taken((0, 1.0, True), (1, 9.0, False), (2, 9.0, True))
+    assert judge.over(mine, taken((0, 2.0, True), (1, 9.0, True), (2, 9.0, False))) == 0.5
+    assert judge.over(mine, taken((1, 3.0, False))) == 3
+    assert judge.over({"rounds": [], "median_ms": 1.0}, {"rounds": [], "median_ms": 4.0}) == 0.25
+
+
 def test_a_moment_of_higher_clocks_is_no_measure() -> None:
     assert probes.best([Reading(100.0, 20.0)] * 18 + [Reading(50.0, 10.0), Reading(180.0, 60.0)]) == Reading(
         100.0, 20.0
