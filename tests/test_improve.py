@@ -13,6 +13,7 @@ from autofusion.graph import evaluate
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
 from autofusion.jit import pipeline as jit
+from autofusion.jit.explain import explain
 from autofusion.passes import pipeline
 
 
@@ -49,6 +50,66 @@ def test_groups_that_share_nothing_stay_apart() -> None:
         F.output(F.exp(F.input(name, F32, (64, 64))))
     before, after = both(pipeline.run(F.build()))
     assert len(after.groups) == len(before.groups) == 2
+
+
+def padded_between(channels: int = 16, side: int = 64) -> Graph:
+    """Two convolutions, the second of which reads what the first makes with zeros around it."""
+    F = GraphBuilder("padded")
+    x = F.input("x", F32, (1, channels, side, side))
+    first, second = (F.input(name, F32, (channels, channels, 3, 3)) for name in "vw")
+    y = F.relu(F.conv(x, first, pads=(1, 1, 1, 1)))
+    F.output(F.conv(y, second, pads=(1, 1, 1, 1)))
+    return F.build()
+
+
+def test_what_is_stored_between_groups_has_no_padding() -> None:
+    graph = pipeline.run(padded_between())
+    before, after = both(graph)
+    assert [[n.op for n in g.nodes] for g in before.groups] == [
+        ["slice_update", "grouped_conv", "maximum", "slice_update"],
+        ["grouped_conv", "copy"],
+    ]
+    assert [[n.op for n in g.nodes] for g in after.groups] == [
+        ["slice_update", "grouped_conv", "maximum"],
+        ["slice_update", "grouped_conv", "copy"],
+    ]
+    (moved,) = [v for v in after.verdicts if v.text.startswith("moved")]
+    numbers = dict(moved.numbers)
+    assert numbers["won_us"] * CPU.bandwidth == 2 * 4 * 16 * (66 * 66 - 64 * 64)
+    assert 0 <= numbers["lost_us"] < numbers["won_us"]
+
+
+def test_a_result_or_what_two_groups_read_stays() -> None:
+    """The padded image is a result too; or three convolutions read it."""
+    for results, readers in ((1, 1), (0, 3)):
+        F = GraphBuilder("read by others")
+        x = F.input("x", F32, (1, 16, 64, 64))
+        padded = F.pad(F.exp(F.conv(x, F.input("v", F32, (16, 16, 1, 1)))), before=(0, 0, 1, 1), after=(0, 0, 1, 1))
+        for number in range(readers):
+            F.output(F.conv(padded, F.input(f"w{number}", F32, (16, 16, 3, 3))))
+        for _ in range(results):
+            F.output(padded)
+        _, after = both(pipeline.run(F.build()))
+        assert not [v for v in after.verdicts if v.text.startswith("moved")]
+        assert len(after.groups) == 1 + readers
+
+
+def test_what_was_overcome_is_no_refusal() -> None:
+    """The walk kept the padding and the second convolution apart, then they came together."""
+    graph = padded_between()
+    compiled = jit.compile_graph(graph, CPU)
+    refused = [v for v in compiled.partition.verdicts if not v.fused]
+    assert refused and explain(compiled).refusals == ()
+
+
+def test_moved_operators_compute_the_same() -> None:
+    graph = padded_between(8, 64)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    compiled = jit.compile_graph(graph, jit.host.target_of(jit.host.host()))
+    assert any(v.text.startswith("moved") for v in compiled.partition.verdicts)
+    for found, wanted in zip(jit.load(compiled)(arrays), evaluate.run(graph, arrays), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -10,7 +10,7 @@ from autofusion.autofuse.forms import Form
 from autofusion.autofuse.space import Shares, Space
 from autofusion.target import Target
 
-TILES = 16  # parts that a group is cut into at least, where its axes allow it
+ELEMENT = 4  # bytes
 PART = 16384  # elements of a long fold that are worth a part of their own
 
 
@@ -45,12 +45,12 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
         if tiles >= target.cores:
             return *plain, True
         return *min(plain, _folded_cut(space, shares, work, products)), not cut and not _foldable(space, shares)
-    common, again = set(cut), 0.0
+    common, again, needed = set(cut), 0.0, _tiles_needed(space, sinks)
     for axes, share in shares.items():
         missing = cut - axes
         if missing:
             common -= missing
-            times = min(TILES, space.tiles(missing))
+            times = min(needed, space.tiles(missing))
             again += time_of(target, *share, target.cores) * (times - 1)
     choices = [
         (time_of(target, work, products, tiles) + more, tiles)
@@ -59,6 +59,13 @@ def group_us(space: Space, shares: Shares, sinks: Iterable[tuple[int, ...]]) -> 
     if choices[1][1] < target.cores:
         choices.append(_folded_cut(space, shares, work, products))
     return *min(choices), False
+
+
+def _tiles_needed(space: Space, sinks: Iterable[tuple[int, ...]]) -> int:
+    """The tiles that a group is cut into at least: one for each core, and as many as fit on-chip, each with its part of
+    the largest value that leaves the group."""
+    elements = max([space.tiles(axes) for axes in sinks], default=1)
+    return max(space.target.cores, math.ceil(elements * ELEMENT / space.target.onchip_bytes))
 
 
 def _foldable(space: Space, shares: Shares) -> bool:

@@ -1,9 +1,11 @@
-"""After the greedy walk: merges that it could not see, ranked by the cost model.
+"""After the greedy walk: merges and moves that it could not see, ranked by the cost model.
 
 The walk keeps groups apart where its levels cannot rule out a cycle, and never looks at groups that only share inputs.
-Here pairs of groups are tried as one, by the same legality, with an exact search for cycles. A merge is made only if
-the model says that it saves time, so the result is never worse than the greedy one by the model; the work is bounded
-by a number of operator visits that is linear in the graph.
+Here pairs of groups are tried as one, by the same legality, with an exact search for cycles. And where the walk put an
+operator behind its producer, though its result is larger than what it reads (padding, a cast to a wider type), it goes
+before its reader instead, so that the smaller value is what is stored between the two. Nothing is done unless the model
+says that it saves time, so the result is never worse than the greedy one by the model; the work is bounded by a number
+of operator visits that is linear in the graph.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from autofusion.autofuse.forms import Forms
 from autofusion.autofuse.legality import Group, Merge, admit, judge
 from autofusion.autofuse.partition import FusionGroup, Partition, Walk
 from autofusion.autofuse.verdicts import Code, Verdict
+from autofusion.autofuse.widening import source_of
 from autofusion.graph.ir import Node
 from autofusion.kinds import Kind
 
@@ -40,6 +43,11 @@ class _Search:
         self.position = {node.name: i for i, node in enumerate(partition.graph.nodes)}
         self.groups = dict(enumerate(partition.groups))
         self.home = {node.name: number for number, group in self.groups.items() for node in group.nodes}
+        self.readers: dict[str, list[str]] = {}
+        for node in itertools.chain.from_iterable(group.nodes for group in partition.groups):
+            for value in forms.of(node).reads:
+                self.readers.setdefault(value, []).append(node.name)
+        self.results = {source_of(partition.graph, output.name) for output in partition.graph.outputs}
         self.cost: dict[int, float] = {}
         self.verdicts: list[Verdict] = []
         self.visits = max(VISITS_AT_LEAST, VISITS_PER_OPERATOR * len(self.home))
@@ -71,15 +79,17 @@ class _Search:
         return False
 
     # -- trying a pair -----------------------------------------------------------------------------------------------
-    def together(self, nodes: list[Node]) -> Group | Verdict:
-        """All the operators as one group, or the first refusal."""
+    def together(self, nodes: list[Node], align: bool = True) -> Group | Verdict:
+        """All the operators as one group, or the first refusal. `align`: with reads of one value in step, as groups are
+        lowered; the walk does without."""
         walk = Walk(self.partition.graph, self.partition.target, self.forms)
         group: Group | None = None
         for node in sorted(nodes, key=lambda n: self.position[n.name]):
             self.visits -= 1
             form = self.forms.of(node)
             admit(walk.space, form)
-            walk.space.align_reads(form, walk.group_of)
+            if align:
+                walk.space.align_reads(form, walk.group_of)
             if group is None:
                 walk.open(form, [])
             else:
@@ -95,7 +105,9 @@ class _Search:
     def microseconds(self, number: int) -> float:
         """What the model gives for a group's arithmetic."""
         if number not in self.cost:
-            alone = self.together(list(self.groups[number].nodes))
+            nodes = list(self.groups[number].nodes)
+            alone = self.together(nodes)
+            alone = alone if isinstance(alone, Group) else self.together(nodes, align=False)
             self.cost[number] = alone.microseconds if isinstance(alone, Group) else float("inf")
         return self.cost[number]
 
@@ -132,6 +144,54 @@ class _Search:
         again = {value for node in second.nodes for value in self.forms.of(node).reads}
         return sum(self.forms.bytes(value) for value in read & again)
 
+    # -- moving an operator to its reader ----------------------------------------------------------------------------
+    def hand_over(self, number: int) -> bool:
+        """Move an operator whose value only one other group reads there, where that saves time by the model."""
+        group = self.groups[number]
+        for node in reversed(group.nodes):
+            homes = {self.home[reader] for reader in self.readers.get(node.name, ())}
+            if len(homes) != 1 or number in homes or node.name in self.results or len(node.outputs) > 1:
+                continue
+            (goal,) = homes
+            spared = self.forms.bytes(node.name) - sum(map(self.forms.bytes, self._stored_without(node)))
+            saved = 2 * spared / self.partition.target.bandwidth  # written, and read
+            if saved > 0 and self._move(node, number, goal, saved):
+                return True
+        return False
+
+    def _stored_without(self, node: Node) -> list[str]:
+        """What only this operator of its group hands to others, if it is in another group."""
+        number = self.home[node.name]
+        found = []
+        for value in self.forms.of(node).reads:
+            producer = self.forms.producer(value)
+            if producer is not None and self.home[producer.name] == number and value not in self.results:
+                others = {self.home[reader] for reader in self.readers[value]}
+                if others == {number}:
+                    found.append(value)
+        return found
+
+    def _move(self, node: Node, number: int, goal: int, saved: float) -> bool:
+        source, reader = self.groups[number], self.groups[goal]
+        left = tuple(each for each in source.nodes if each is not node)
+        fits = left and not reader.host and len(reader.nodes) < self.partition.target.group_limit
+        if not fits or self.visits <= 0:
+            return False
+        more = tuple(sorted((node, *reader.nodes), key=lambda n: self.position[n.name]))
+        fewer, grown = self.together(list(left)), self.together(list(more))
+        if isinstance(fewer, Verdict) or isinstance(grown, Verdict):
+            return False
+        lost = fewer.microseconds + grown.microseconds - self.microseconds(number) - self.microseconds(goal)
+        if lost >= saved:
+            return False
+        numbers = (("lost_us", lost), ("won_us", saved))
+        text = "moved to its reader: less is stored between"
+        self.verdicts.append(Verdict(Code.FUSED, node.name, reader.name, text, numbers))
+        for which, nodes, made in ((number, left, fewer), (goal, more, grown)):
+            self.groups[which], self.cost[which] = FusionGroup(nodes), made.microseconds
+        self.home[node.name] = goal
+        return True
+
     # -- candidates --------------------------------------------------------------------------------------------------
     def candidates(self) -> list[_Pair]:
         """Pairs that share bytes, the most bytes first: producers with consumers, and readers of one value."""
@@ -157,6 +217,9 @@ class _Search:
                 break
             if pair.first in self.groups and pair.second in self.groups and not self._contracts(pair):
                 self.try_pair(pair)
+        for number in sorted(self.groups):
+            while not self.groups[number].host and self.hand_over(number):
+                pass
         groups = tuple(self.groups[number] for number in self._order())
         return replace(self.partition, groups=groups, verdicts=(*self.partition.verdicts, *self.verdicts))
 
@@ -185,7 +248,7 @@ class _Search:
 
 
 def improve(partition: Partition, forms: Forms) -> Partition:
-    """The partition with further merges that the model says save time."""
+    """The partition with further merges and moves that the model says save time."""
     if len(partition.groups) < 2:
         return partition
     return _Search(partition, forms).run()

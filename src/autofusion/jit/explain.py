@@ -8,6 +8,7 @@ from typing import Any
 
 from autofusion.autofuse import partition
 from autofusion.autofuse.forms import SIZE_HINT
+from autofusion.autofuse.partition import Partition
 from autofusion.autofuse.verdicts import Verdict
 from autofusion.dims import evaluate, product
 from autofusion.graph.ir import Graph
@@ -87,6 +88,17 @@ def _count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}" + ("" if number == 1 else plural)
 
 
+def _standing(partition: Partition) -> tuple[Verdict, ...]:
+    """The verdicts but for refusals that later steps overcame: both operators are in one group."""
+    home = {node.name: number for number, group in enumerate(partition.groups) for node in group.nodes}
+
+    def overcome(verdict: Verdict) -> bool:
+        producer = home.get(verdict.producer)
+        return producer is not None and producer == home.get(verdict.consumer)
+
+    return tuple(v for v in partition.verdicts if v.fused or not overcome(v))
+
+
 def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) -> Explanation:
     """The explanation of a compile; symbols without a size count as what `estimates` says."""
     graph = compilation.graph
@@ -108,7 +120,7 @@ def explain(compilation: Compilation, sizes: Mapping[str, int] | None = None) ->
         compilation.target.name,
         len([n for n in compilation.source.nodes if n.kind is not Kind.SOURCE]),
         tuple(reports),
-        compilation.partition.verdicts,
+        _standing(compilation.partition),
         len(compilation.plan.launches),
         tuple(f"{n.name} ({n.op})" for g in compilation.partition.groups if g.host for n in g.nodes),
         sum(r.bytes_read + r.bytes_written for r in reports),
