@@ -39,6 +39,10 @@ class _Worker:
         self.connection.send(case)
 
     def stop(self) -> None:
+        """At once, with what it works on; where that is nothing, in the process's own way."""
+        if self.case is None and self.process.is_alive():
+            self.connection.send(None)
+            self.process.join(5)
         self.process.kill()
         self.process.join()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import warnings
@@ -405,6 +406,32 @@ def test_autocast() -> None:
         found, wanted = step(x), model(x)
     assert found.dtype == wanted.dtype
     torch.testing.assert_close(found, wanted, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.parametrize("given", ["bfloat16", "mixed", "float32"])
+def test_batch_norm_in_training(given: str) -> None:
+    """In bfloat16 throughout, eager mode normalises by statistics rounded to that type: PyTorch does that, and its
+    result is eager's to the bit. Elsewhere it is compiled."""
+    wide = torch.float32 if given == "mixed" else getattr(torch, given)
+    narrow = torch.bfloat16 if given == "mixed" else wide
+    model = torch.nn.BatchNorm1d(3).to(wide)
+    other = copy.deepcopy(model)
+    backend = Backend()
+    step = torch.compile(model, backend=backend)
+    x = torch.tensor([[-7.9375, 1.0, 3.0], [3.609375, 1.0, -2.0]], dtype=narrow)
+    first, second = x.clone().requires_grad_(), x.clone().requires_grad_()
+    weights = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 4.0]], dtype=narrow)
+    found, wanted = step(first), other(second)
+    (found * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    exact = given == "bfloat16"
+    tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 0.016, "atol": 0.02} if given == "mixed" else {}
+    torch.testing.assert_close(found, wanted, **tolerance)
+    torch.testing.assert_close(first.grad, second.grad, **tolerance)
+    for one, two in zip((*model.parameters(), *model.buffers()), (*other.parameters(), *other.buffers()), strict=True):
+        torch.testing.assert_close(one, two)
+    fallbacks = [each.operator for each in backend.explain().fallbacks]
+    assert fallbacks == ["_native_batch_norm_legit_functional.default"] * exact
 
 
 # -- dynamic shapes ----------------------------------------------------------------------------------------------------

@@ -39,13 +39,37 @@ MORE = (
 )
 
 
+# Of these, those of MORE whose statistics are of the batch: in one reduced type throughout, eager mode computes from
+# statistics rounded to that type, which a decomposition does not.
+OF_THE_BATCH = (
+    "_native_batch_norm_legit_functional.default _native_batch_norm_legit.default _native_batch_norm_legit.no_stats "
+    "_batch_norm_with_update_functional.default native_batch_norm.default _batch_norm_with_update.default"
+)
+
+
 @functools.cache
 def decompositions() -> dict[Any, Any]:
     """PyTorch's to its core operators, without those of operators that are rows of ours, and more."""
+    batch = {f"aten.{name}" for name in OF_THE_BATCH.split()}
     package = adapter.module("torch._decomp")
     kept, more = ({f"aten.{name}" for name in names.split()} for names in (KEPT, MORE))
     found = {each: made for each, made in package.core_aten_decompositions().items() if str(each) not in kept}
-    return found | {each: made for each, made in package.decomposition_table.items() if str(each) in more}
+    found |= {each: made for each, made in package.decomposition_table.items() if str(each) in more}
+    return {each: _in_wide_types(made) if str(each) in batch else made for each, made in found.items()}
+
+
+def _in_wide_types(decomposition: Any) -> Any:
+    """A decomposition for all calls but those whose tensors are all of a reduced type: these stay whole."""
+    torch = adapter.torch()
+
+    @functools.wraps(decomposition)
+    def decompose(*arguments: Any, **options: Any) -> Any:
+        types = {each.dtype for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor)}
+        if types <= {torch.bfloat16, torch.float16}:
+            return NotImplemented
+        return decomposition(*arguments, **options)
+
+    return decompose
 
 
 class Backend:

@@ -398,11 +398,18 @@ def _one() -> Any:
 
 
 def _launch(launch: Launch) -> Step:
+    """Tensors that PyTorch made on the way are of the types that were traced: its batch norm in bfloat16 gives
+    statistics of that type where its rule for tracing says float32."""
     region = launch.region
+    made = [(i, node.meta.get("val")) for i, node in enumerate(region.reads) if node.op == "call_function"]
+    types = [(i, traced.dtype) for i, traced in made if adapter.is_tensor(traced)]
 
     def step(env: Environment, arguments: Sequence[Any]) -> None:
         begin = time.perf_counter()
         tensors = [env[node] for node in region.reads]
+        for position, dtype in types:
+            if tensors[position].dtype is not dtype:
+                tensors[position] = tensors[position].to(dtype)
         tensors += [_one().expand(env[name]) for name in region.sizes]
         env.update(zip(region.writes, launch(tensors, env), strict=True))
         launch.seconds += time.perf_counter() - begin
