@@ -440,7 +440,7 @@ def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule
         return Schedule((), (shared,), 1, (128, 256, 0), enough)
     least = {rows: 16, columns: 64}
     while _tiles(analysis, tiles) < enough:
-        name = max((n for n in tiles if n in least), key=lambda n: (tiles[n], n == rows), default="")
+        name = max((n for n in tiles if n in least), key=lambda n: (tiles[n], n == columns), default="")
         if not name or tiles[name] < 2 * least[name]:
             break
         tiles[name] = _half(tiles[name])
