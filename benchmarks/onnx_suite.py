@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
-import multiprocessing
 import os
 import sys
 import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+
+from benchmarks.pool import Pool
 
 SECONDS = 60.0  # a case
 REPORT = Path(__file__).resolve().parent.parent / "docs" / "onnx-support.md"
@@ -61,11 +62,8 @@ def run_case(case: Any) -> Result:
     import autofusion.onnx
     from autofusion.errors import AutofusionError
 
-    ops = tuple(sorted({node.op_type for node in case.model.graph.node}))
-    category = "expanded function" if "_expanded" in case.name else "operator"
-
     def result(state: str, reason: str = "", **more: Any) -> Result:
-        return Result(case.name, category, ops, state, " ".join(reason.split())[:300], **more)
+        return Result(case.name, *_about(case), state, " ".join(reason.split())[:300], **more)
 
     start = time.perf_counter()
     try:
@@ -91,74 +89,33 @@ def run_case(case: Any) -> Result:
     return result(state, fallbacks=tuple(fallbacks), launches=launches, seconds=seconds)
 
 
-def _worker(connection: Connection) -> None:
-    warnings.simplefilter("ignore")
-    known = {case.name: case for case in cases()}
-    connection.send(None)
-    while True:
-        name = connection.recv()
-        if name is None:
-            return
-        connection.send(asdict(run_case(known[name])))
+@functools.cache
+def _known() -> dict[str, Any]:
+    return {case.name: case for case in cases()}
 
 
-class Worker:
-    """A process that runs one case at a time; replaced where it dies or takes too long."""
-
-    def __init__(self) -> None:
-        self.connection, other = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=_worker, args=(other,), daemon=True)
-        self.process.start()
-        other.close()
-        self.case: Any = None
-        self.since = time.monotonic()
-        self.ready = False
-
-    def give(self, case: Any) -> None:
-        self.case, self.since = case, time.monotonic()
-        self.connection.send(case.name if case is not None else None)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
+def _run_named(name: str) -> Result:
+    return run_case(_known()[name])
 
 
-def run(chosen: list[Any], workers: int, seconds: float = SECONDS) -> list[Result]:
+def _lost(name: str, state: str, reason: str) -> Result:
+    return Result(name, *_about(_known()[name]), state, reason)
+
+
+def _about(case: Any) -> tuple[str, tuple[str, ...]]:
+    """A case's category and operators."""
+    category = "expanded function" if "_expanded" in case.name else "operator"
+    return category, tuple(sorted({node.op_type for node in case.model.graph.node}))
+
+
+def run(names: Sequence[str], workers: int, seconds: float = SECONDS) -> list[Result]:
     """All results, in the order of the cases."""
-    left = collections.deque(chosen)
     results: dict[str, Result] = {}
-    pool = [Worker() for _ in range(min(workers, len(chosen)))]
-    while len(results) < len(chosen):
-        for number, worker in enumerate(pool):
-            if worker.ready and worker.case is None and left:
-                worker.give(left.popleft())
-            died = not worker.process.is_alive() and not worker.connection.poll()
-            if worker.case is not None and (died or time.monotonic() - worker.since > seconds):
-                case = worker.case
-                ops = tuple(sorted({node.op_type for node in case.model.graph.node}))
-                category = "expanded function" if "_expanded" in case.name else "operator"
-                state = "crashed" if died else "hung"
-                reason = f"exit code {worker.process.exitcode}" if died else f"not finished after {seconds:.0f} s"
-                results[case.name] = Result(case.name, category, ops, state, reason)
-                worker.stop()
-                pool[number] = Worker()
-        for connection in wait([worker.connection for worker in pool], timeout=0.5):
-            worker = next(each for each in pool if each.connection is connection)
-            try:
-                found = worker.connection.recv()
-            except EOFError:
-                continue  # it died: seen above in the next round
-            if found is None:
-                worker.ready = True
-            else:
-                results[found["name"]] = Result(**found)
-                worker.case = None
-            if len(results) % 100 == 0 and found is not None:
-                print(f"{len(results)} of {len(chosen)}", file=sys.stderr, flush=True)
-    for worker in pool:
-        worker.stop()
-    return [results[case.name] for case in chosen]
+    for name, result in Pool(_run_named, _lost, workers, seconds).stream(collections.deque(names)):
+        results[name] = result
+        if len(results) % 100 == 0:
+            print(f"{len(results)} of {len(names)}", file=sys.stderr, flush=True)
+    return [results[name] for name in names]
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -223,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", help="write all results to this file too")
     parser.add_argument("--output", default=str(REPORT), help="where the report goes")
     given = parser.parse_args(arguments)
-    chosen = [case for case in cases() if given.match in case.name]
+    chosen = [name for name in _known() if given.match in name]
     results = run(chosen, given.workers, given.seconds)
     if given.json:
         Path(given.json).write_text(json.dumps([asdict(r) for r in results], indent=1))

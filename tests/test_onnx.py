@@ -16,6 +16,7 @@ import autofusion
 from autofusion import api
 from autofusion.cli.main import main
 from autofusion.errors import AutofusionError, FormatError, GraphError
+from benchmarks import onnx_suite
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -322,22 +323,10 @@ def node_cases() -> list[Any]:
         return sorted(load_model_tests(kind="node"), key=lambda case: case.name)
 
 
-def suite() -> Any:
-    """The command's module."""
-    path = Path(__file__).resolve().parent.parent / "benchmarks" / "onnx_suite.py"
-    spec = importlib.util.spec_from_file_location("onnx_suite", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["onnx_suite"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_sample_of_the_backend_suite() -> None:
     """Every 13th case: none is wrong, and as large a part passes as of all."""
-    runner = suite()
-    results = [runner.run_case(case) for case in node_cases()[::13]]
+    results = [onnx_suite.run_case(case) for case in node_cases()[::13]]
     bad = [(r.name, r.state, r.reason) for r in results if r.state not in ("compiled", "reference", "refused")]
     assert not bad
     assert sum(r.passed for r in results) >= 0.8 * len(results)
@@ -347,8 +336,7 @@ def test_a_sample_of_the_backend_suite() -> None:
 @pytest.mark.full
 def test_the_backend_suite() -> None:
     """All cases, each in a process that may die."""
-    runner = suite()
-    results = runner.run(runner.cases(), 2)
+    results = onnx_suite.run([case.name for case in onnx_suite.cases()], 2)
     bad = [(r.name, r.state, r.reason) for r in results if r.state not in ("compiled", "reference", "refused")]
     assert not bad
     assert sum(r.passed for r in results) >= 1600 and sum(r.state == "compiled" for r in results) >= 1480
