@@ -399,6 +399,40 @@ def test_dropout_in_training_is_reproducible() -> None:
         torch.testing.assert_close(first, p.grad)
 
 
+RANDOM: dict[str, Callable[[Any], Any]] = {
+    "dropout": lambda x: torch.nn.functional.dropout(x * 2, 0.3) + 1,
+    "alpha dropout": lambda x: torch.nn.functional.alpha_dropout(x * 2, 0.3) + 1,
+    "feature dropout": lambda x: torch.nn.functional.dropout2d(x * 2, 0.3) + 1,
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()) + x,
+    "bernoulli of one": lambda x: x.bernoulli(0.3) + x,
+    "bernoulli in place": lambda x: x.clone().bernoulli_(0.3) + x,
+    "uniform": lambda x: torch.rand_like(x) + x.clone().uniform_(-1, 1),
+    "normal": lambda x: torch.randn_like(x) + x.clone().normal_(1, 2),
+    "normal of tensors": lambda x: torch.normal(x, x.exp()) + 1,
+    "exponential": lambda x: x.clone().exponential_(2) + 1,
+    "randomised relu": lambda x: torch.nn.functional.rrelu(x - 0.5, training=True) + 1,
+    "integers": lambda x: x + torch.randint(0, 9, x.shape),
+    "permutation": lambda x: x[torch.randperm(x.shape[0])] + 1,
+    "gumbel": lambda x: torch.nn.functional.gumbel_softmax(x) + 1,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", RANDOM)
+def test_random_numbers_are_eagers(kind: str, dtype: Any) -> None:
+    """From the same state of the generator, which is left in the same state; sizes on both sides of what PyTorch draws
+    in vectors."""
+    for shape in ((2, 3, 2), (7, 5, 33)):
+        x = torch.randn(shape).to(dtype)
+        found, states = [], []
+        for function in (RANDOM[kind], compiled(RANDOM[kind], Backend(numerics="strict"))):
+            torch.manual_seed(3)
+            found.append(function(x))
+            states.append(torch.get_rng_state())
+        torch.testing.assert_close(found[1], found[0])
+        assert torch.equal(*states)
+
+
 def test_autocast() -> None:
     model, x = mlp().eval(), torch.randn(6, 12)
     step = torch.compile(model, backend=Backend())

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="the frontend is PyTorch's; extra `t
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs it")
 
 from autofusion.frontends.torch.aten import ATEN  # noqa: E402
-from autofusion.frontends.torch.backend import KEPT, MORE, decompositions  # noqa: E402
+from autofusion.frontends.torch.backend import DRAWN, KEPT, MORE, decompositions  # noqa: E402
 from autofusion.frontends.torch.program import Program, Settings  # noqa: E402
 from benchmarks.op_db import wrong_tensor  # noqa: E402
 
@@ -571,7 +571,7 @@ def test_every_row_is_an_overload_of_pytorch_and_has_cases() -> None:
     cases = {*ROWS, *UNDEFINED}
     assert set(ATEN) - cases == set()
     known = {str(each).removeprefix("aten.") for each in torch._decomp.decomposition_table}
-    assert set(KEPT.split()) | set(MORE.split()) <= known | set(ATEN)
+    assert {*KEPT.split(), *MORE.split(), *DRAWN.split()} <= known | set(ATEN)
 
 
 def flattened(listed: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Any]:
