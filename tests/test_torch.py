@@ -581,7 +581,9 @@ def test_weights_are_arguments_unless_frozen() -> None:
 
 def test_compile_takes_modules() -> None:
     model, x = mlp().eval(), torch.randn(6, 12)
-    compiled_model = autofusion.compile(model, (x,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        compiled_model = autofusion.compile(model, (x,))
     torch.testing.assert_close(compiled_model(x), model(x).detach())
     with torch.no_grad():
         model[0].weight.mul_(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,9 @@ class Module:
         with torch.no_grad():
             examples = tuple(_distinct(arguments, [*module.parameters(), *module.buffers()]))
             exported = adapter.module("torch.export").export(module, examples, dynamic_shapes=dynamic)
-            exported = exported.run_decompositions(decompositions())
+            with warnings.catch_warnings():  # PyTorch warns of how it copies a structure of its own
+                warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+                exported = exported.run_decompositions(decompositions())
         signature = exported.graph_signature
         self._pytree = adapter.module("torch.utils._pytree")
         self._input, self._output = exported.call_spec.in_spec, exported.call_spec.out_spec
