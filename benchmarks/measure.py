@@ -15,8 +15,9 @@ import selectors
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +124,12 @@ def _environment(threads: int, caches: Path) -> dict[str, str]:
     }
 
 
-def run(settings: Settings, say: Any = print) -> dict[str, Any]:
-    """Everything that was measured, as data."""
+def run(settings: Settings, say: Any = print, keep: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    """Everything that was measured, as data. `keep` gets what there is after each workload."""
     rooflines = {threads: probes.roofline(threads) for threads in settings.threads}
     readings: dict[int, list[Reading]] = {threads: [] for threads in settings.threads}
-    results, arithmetic = [], {}
+    results: list[dict[str, Any]] = []
+    arithmetic = {}
     for workload in settings.workloads:
         case = export.case_of(workload.name, settings.small)
         arithmetic[workload.name] = case.arithmetic
@@ -136,10 +138,23 @@ def run(settings: Settings, say: Any = print) -> dict[str, Any]:
             results += found
             for each in found:
                 say(f"{workload.name:26s} {threads}  {each['peer']:12s} {_short(each)}")
+        if keep is not None:
+            keep(_summary(settings, results, arithmetic, rooflines, readings))
+    rooflines = {threads: limits.with_better(probes.roofline(threads)) for threads, limits in rooflines.items()}
+    return _summary(settings, results, arithmetic, rooflines, readings)
+
+
+def _summary(
+    settings: Settings,
+    results: Sequence[dict[str, Any]],
+    arithmetic: Mapping[str, export.Arithmetic],
+    rooflines: Mapping[int, probes.Roofline],
+    readings: Mapping[int, Sequence[Reading]],
+) -> dict[str, Any]:
+    """Results with what is to be known about them, and with medians over the rounds that count so far."""
     for each in results:
         if each.get("rounds"):
             each |= judge.settle(each["rounds"], probes.best(readings[each["threads"]]))
-    rooflines = {threads: limits.with_better(probes.roofline(threads)) for threads, limits in rooflines.items()}
     return {
         "format": 1,
         "machine": machine(),
@@ -153,7 +168,7 @@ def run(settings: Settings, say: Any = print) -> dict[str, Any]:
             for threads, roofline in rooflines.items()
         },
         "arithmetic": {name: asdict(work) for name, work in arithmetic.items()},
-        "results": results,
+        "results": [{key: value for key, value in each.items() if key != "versions"} for each in results],
     }
 
 
@@ -227,15 +242,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions(results: list[dict[str, Any]]) -> dict[str, str]:
-    """Of all packages that took part, which the results then no longer carry."""
+def versions(results: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Of all packages that took part."""
     found = {
         "graph-autofusion": __version__,
         "python": platform.python_version(),
         "C compiler": native.version(),
     }
     for each in results:
-        found |= each.pop("versions", {})
+        found |= each.get("versions", {})
     return dict(sorted(found.items()))
 
 
@@ -260,7 +275,12 @@ def settings_of(arguments: Sequence[str]) -> tuple[Settings, Path | None]:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds that count (5)")
     parser.add_argument("--seconds", type=float, default=0.3, metavar="S", help="of a peer in a round (0.3)")
     parser.add_argument("--small", action="store_true", help="the reduced sizes of the AI Core model")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="results as JSON, for report and compare")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="results as JSON, for report and compare; written after each workload",
+    )
     given = parser.parse_args(arguments)
     threads, cores = [], len(os.sched_getaffinity(0))
     for text in given.threads.split(","):
@@ -275,20 +295,25 @@ def settings_of(arguments: Sequence[str]) -> tuple[Settings, Path | None]:
     return found, given.output
 
 
+def _write(output: Path, results: dict[str, Any]) -> None:
+    part = output.with_name(output.name + ".part")
+    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.replace(output)
+
+
 def main(arguments: Sequence[str]) -> int:
     from benchmarks import report
 
     settings, output = settings_of(arguments)
     os.environ["OMP_WAIT_POLICY"] = "passive"  # the probes' threads, between two readings
     try:
-        results = run(settings, lambda line: print(line, file=sys.stderr, flush=True))
+        keep = None if output is None else partial(_write, output)
+        results = run(settings, lambda line: print(line, file=sys.stderr, flush=True), keep)
     except (ImportError, native.Missing) as error:
         print(f"python -m benchmarks run: error: {error}; python -m pip install '.[bench]'", file=sys.stderr)
         return 2
     if output is not None:
-        part = output.with_name(output.name + ".part")
-        part.write_text(json.dumps(results, indent=1) + "\n")
-        part.replace(output)
+        _write(output, results)
     print(report.text(results))
     wrong = [r for r in results["results"] if r["peer"] in report.PACKAGE and r["status"] != "right"]
     return 1 if wrong else 0

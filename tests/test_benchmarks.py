@@ -419,3 +419,26 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert each["cold_s"] > 0 and each["warm_s"] > 0 and each["peak_bytes"] >= 0
     assert results["machine"]["cores"] >= 1 and "torch" in results["versions"]
     assert math.isfinite(results["rooflines"]["1"]["ms"]["t_tiny_add16"])
+
+
+def test_a_run_that_is_interrupted_leaves_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second of two workloads is interrupted: the first one's results are a file that `report` reads."""
+    small("t_tiny_add16"), small("a_chain20_16K")
+    try:
+        native.compiler()
+    except native.Missing as missing:
+        pytest.skip(str(missing))
+    whole = measure.measure
+
+    def interrupted(workload: Any, *given: Any) -> Any:
+        if workload.name != "t_tiny_add16":
+            raise KeyboardInterrupt
+        return whole(workload, *given)
+
+    given = "run --workloads t_,a_chain20_16K --peers ours --yardsticks= --threads 1 --rounds 1 --seconds 0.02 --small"
+    path = tmp_path / "results.json"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(measure, "measure", interrupted)
+        run(capsys, *given.split(), "--output", str(path))
+    code, out, _ = run(capsys, "report", str(path))
+    assert code == 0 and "t_tiny_add16, 1 thread" in out and "a_chain20_16K" not in out
