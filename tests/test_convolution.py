@@ -10,6 +10,7 @@ from oracle import assert_close
 from tiled import CPU, execute, only_group
 
 from autofusion import api
+from autofusion.dims import symbol
 from autofusion.dtypes import DType
 from autofusion.graph import evaluate
 from autofusion.graph.builder import GraphBuilder
@@ -17,17 +18,37 @@ from autofusion.graph.ir import Graph
 from autofusion.jit import pipeline
 from autofusion.kernel.ir import Contract
 from autofusion.kernel.schedule import Analysis, propose
+from autofusion.targets.cpu import host
 
 F32 = DType.FLOAT32
 
 
-def convolution(batch: int, channels: int, side: int, filters: int, tap: int = 3, **options: Any) -> Graph:
-    """relu(conv(x) + b), with a residual where the sizes are the same."""
+def convolution(
+    batch: int,
+    channels: int,
+    side: int,
+    filters: int,
+    tap: int = 3,
+    rank: int = 2,
+    constant: bool = False,
+    **options: Any,
+) -> Graph:
+    """relu(conv(x) + b), over images of `rank` axes."""
     F = GraphBuilder("convolution")
     groups = options.get("groups", 1)
-    x = F.input("x", F32, (batch, channels, side, side))
-    w, b = F.input("w", F32, (filters, channels // groups, tap, tap)), F.input("b", F32, (filters, 1, 1))
-    F.output(F.relu(F.add(F.conv(x, w, pads=(tap // 2,) * 4, **options), b)))
+    x = F.input("x", F32, (batch, channels, *(side,) * rank))
+    shape = (filters, channels // groups, *(tap,) * rank)
+    weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    w = F.constant(weights) if constant else F.input("w", F32, shape)
+    b = F.input("b", F32, (filters, *(1,) * rank))
+    F.output(F.relu(F.add(F.conv(x, w, pads=(tap // 2,) * 2 * rank, **options), b)))
+    return F.build()
+
+
+def transposed(channels: int, side: int, filters: int) -> Graph:
+    F = GraphBuilder("transposed")
+    x, w = F.input("x", F32, (1, channels, side, side)), F.input("w", F32, (channels, filters, 3, 3))
+    F.output(F.conv_transpose(x, w, strides=(2, 2), pads=(1, 1, 1, 1), output_padding=(1, 1)))
     return F.build()
 
 
@@ -52,6 +73,19 @@ CASES = {
     "pointwise": convolution(2, 32, 13, 48, tap=1),
     "one filter": convolution(1, 16, 20, 1),
     "one channel": convolution(1, 1, 28, 32, tap=5),
+    "three channels": convolution(2, 3, 32, 30),
+    "many filters": convolution(1, 64, 16, 128),
+    "many weights": convolution(1, 130, 6, 300),
+    "even taps": convolution(1, 8, 17, 20, tap=4),
+    "dilated": convolution(1, 24, 19, 40, dilations=(2, 3)),
+    "strided along columns": convolution(1, 24, 33, 40, strides=(1, 2)),
+    "strided along rows": convolution(1, 24, 33, 40, strides=(2, 1)),
+    "groups of many": convolution(2, 64, 18, 96, groups=2),
+    "of one axis": convolution(2, 20, 100, 44, tap=5, rank=1),
+    "of three axes": convolution(1, 6, 11, 20, rank=3),
+    "constant": convolution(2, 32, 20, 48, constant=True),
+    "constant, of one tap": convolution(2, 32, 20, 48, tap=1, constant=True),
+    "transposed": transposed(24, 12, 20),
     "block": block(16, 14),
     "large block": block(64, 56),
 }
@@ -76,12 +110,51 @@ def test_compiled(name: str, fuse: bool) -> None:
             assert np.array_equal(each, other)
 
 
+@pytest.mark.parametrize("level", [n for n in ("sse2", "avx2", "avx512") if host.runs(host.named(n))])
+@pytest.mark.parametrize("name", ["three channels", "strided", "strided along columns", "dilated", "many filters"])
+def test_levels(name: str, level: str) -> None:
+    """Registers of other widths and counts."""
+    graph = CASES[name]
+    given = arrays_for(graph)
+    (found,) = api.compile_graph(graph, target=f"cpu:{level}").run(given)
+    (expected,) = evaluate.run(graph, given)
+    assert_close(found, expected, 4096)
+
+
 @pytest.mark.parametrize("name", ["square", "strided", "grouped", "depthwise", "pointwise", "block"])
 def test_interpreted(name: str) -> None:
     graph = CASES[name]
     given = arrays_for(graph)
     for each, expected in zip(execute(graph, given).outputs, evaluate.run(graph, given), strict=True):
         assert_close(each, expected, 4096)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT64, DType.BFLOAT16, DType.INT32], ids=str)
+@pytest.mark.parametrize("channels", [3, 40])
+def test_other_types(dtype: DType, channels: int) -> None:
+    F = GraphBuilder("types")
+    x, w = F.input("x", dtype, (2, channels, 18, 18)), F.input("w", dtype, (33, channels, 3, 3))
+    F.output(F.conv(x, w, pads=(1, 1, 1, 1)))
+    graph = F.build()
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-4, 5, value.shape).astype(dtype.numpy) for value in graph.inputs]
+    (found,) = api.compile_graph(graph).run(given)
+    (expected,) = evaluate.run(graph, given)
+    assert np.array_equal(found, expected)  # sums of small integers
+
+
+def test_open_sizes() -> None:
+    """Of the batch and of the image."""
+    F = GraphBuilder("open")
+    n, h = symbol("n"), symbol("h")
+    x, w = F.input("x", F32, (n, 16, h, h)), F.input("w", F32, (40, 16, 3, 3))
+    F.output(F.relu(F.conv(x, w, pads=(1, 1, 1, 1))))
+    graph = F.build()
+    model, rng = api.compile_graph(graph), np.random.default_rng(0)
+    for batch, side in ((1, 5), (3, 20), (2, 33)):
+        given = [rng.standard_normal(shape).astype(np.float32) for shape in ((batch, 16, side, side), (40, 16, 3, 3))]
+        for found, expected in zip(model.run(given), evaluate.run(graph, given), strict=True):
+            assert_close(found, expected, 4096)
 
 
 @pytest.mark.parametrize("name", ["large", "large block"])

@@ -137,7 +137,7 @@ def test_a_compiled_graph_takes_any_strides() -> None:
 
 
 def test_no_byte_outside_the_storages_is_touched() -> None:
-    """706 kernels on buffers between forbidden pages, in a process of their own: see guard_pages.py."""
+    """More than 700 kernels on buffers between forbidden pages, in a process of their own: see guard_pages.py."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     ran = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "guard_pages.py")], env=environment, capture_output=True, text=True

@@ -12,9 +12,10 @@ from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter
-from autofusion.targets.cpu.gemm import STREAMED, Epilogue, Gemm, Panels, Roles
+from autofusion.targets.cpu.gemm import STREAMED, Epilogue, Gemm
 from autofusion.targets.cpu.lanes import MEMORY
 from autofusion.targets.cpu.loops import Memory, Nest
+from autofusion.targets.cpu.roles import Panels, Roles
 from autofusion.targets.vecmath.values import V
 
 

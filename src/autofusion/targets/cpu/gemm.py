@@ -11,16 +11,19 @@ Multiplication", ACM TOMS 34(3), 2008):
                                each tile asks for its share of the next panel
               epilogue         what follows elementwise, after the last block of the depth, while the tile is near
 
-An operand that is read too few times to pay for a copy is read where it lies. Rows past the end repeat the last one and
-store it again with the same value; columns past the end are masked. Sums of a block are added to the target, block
-after block, in order: the split follows from the extents, never from the number of workers.
+An operand that is read too few times to pay for a copy is read where it lies. Where a convolution's weights are small,
+they are packed for all taps before all else, and loops over the taps stand inside those over tiles: sums stay in
+registers over all of them, and the image is read where it lies, row by row of it. Rows past the end repeat the last
+one and store it again with the same value; columns past the end are masked. Sums of a block are added to the target,
+block after block, in order: the split follows from the extents, never from the number of workers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofusion.dims import Dim, coefficient_of, symbol
 from autofusion.dtypes import DType
@@ -33,6 +36,7 @@ from autofusion.targets.cpu.facts import Facts
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
 from autofusion.targets.cpu.loops import Memory, Nest, Ref
 from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
+from autofusion.targets.cpu.roles import Roles
 from autofusion.targets.vecmath.values import V, vector
 
 DEPTH = 4096  # bytes: of a packed block's lines, at most
@@ -41,6 +45,7 @@ LOW = 64  # rows up to which packing the right operand costs as much as sums tha
 RESIDENT = 1 << 20  # bytes of it that are packed at once then, and found in the second-level cache,
 SHALLOW = 128  # but at least such a depth
 NEAR = 1 << 19  # bytes of a packed left operand: it stays in the second-level cache
+HELD = 1 << 20  # bytes of one that is packed once for all taps and all of the other axes
 STEPS = 16  # depth of a block where few rows stream the right operand: so many rows of it are read side by side
 STREAMED = 4  # rows up to which they do
 FEW_ROWS = 12  # up to here the right operand is read too few times to be worth packing
@@ -50,44 +55,6 @@ MEETING = 512  # bytes: rows so far apart, or a multiple, share the sets of a fi
 UNROLL = 4  # steps along the depth in one turn of the loop
 LINE = 64  # bytes that are fetched at once
 LATENCY = 8  # multiply-adds that a core needs in flight
-
-
-@dataclass(frozen=True)
-class Panels:
-    """Columns in panels of `width` neighbours, `step` elements from one to the next."""
-
-    width: int
-    step: Dim
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The axes of a contraction by their role; `target` is contiguous along the columns. `panels`: how the right
-    operand's columns lie where its constants were put in panels; `cut`: the left operand's depth lies in panels of
-    whole vectors."""
-
-    rows: Axis | None
-    columns: Axis
-    depth: Axis
-    taps: tuple[Axis, ...]
-    others: tuple[Axis, ...]
-    left: Ref
-    right: Ref
-    target: Ref
-    panels: Panels | None = None
-    cut: bool = False
-
-    def step(self, ref: Ref, axis: Axis | None) -> Dim:
-        """The step of an operand along an axis, in elements."""
-        if axis is None:
-            return 0
-        if self.panels is not None and ref is self.right and axis is self.columns:
-            return self.panels.step
-        if self.cut and ref is self.left and axis is self.depth:
-            return 1
-        step = coefficient_of(ref.offset, axis.name)
-        assert step is not None
-        return step
 
 
 def register_tile(
@@ -154,8 +121,12 @@ class Gemm:
         neighbours = roles.panels is not None or roles.step(roles.right, roles.columns) == 1
         converts = roles.right.dtype is not statement.dtype
         self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
-        self.packs_left = self._packs_left(rows, columns)
         size = statement.dtype.size
+        self.held = self._held(rows, columns)
+        dense = neighbours or roles.step(roles.right, roles.columns) == 2
+        self.inside = self.held > 0 and bool(roles.taps) and dense
+        self.packs_right = self.packs_right and not self.inside
+        self.packs_left = self.held > 0 or self._packs_left(rows, columns)
         most = DEPTH // size
         if self.packs_right and rows <= LOW:
             most = min(most, max(SHALLOW, RESIDENT // (min(columns, WIDTH // size) * size)))
@@ -165,8 +136,13 @@ class Gemm:
         self.tallest = _even(
             1 if roles.rows is None else roles.rows.extent, max(1, NEAR // (self.deepest * size)), self.height
         )
+        if self.held:
+            self.deepest, self.tallest = _count(roles.depth), -(-rows // self.height) * self.height
         self.widest = _even(roles.columns.extent, WIDTH // size, self.panel)
         self.packer = Packer(e, self.lanes, statement.dtype)
+        self.holding = Block(
+            V("ptr", "null"), e.i64(1), e.i64(1), statement.dtype, statement.dtype
+        )  # until it is packed
         near = f"[{self.height * self.panel} x {self.scalar}]"
         self.near = e.slot(near, ALIGN) if epilogue is not None and epilogue.private else None
 
@@ -182,13 +158,36 @@ class Gemm:
         meets = not isinstance(apart, int) or apart * size % MEETING == 0
         return meets or left.dtype is not self.statement.dtype or self.roles.step(left, self.roles.depth) != 1
 
+    def _held(self, rows: int, columns: int) -> int:
+        """The number of taps for which the left operand, a convolution's weights, say, is packed before all else, where
+        that pays: it is the same along the other axes and small, its elements lie apart or it is summed over taps. 0
+        where it is packed block by block, or not."""
+        roles, size = self.roles, self.statement.dtype.size
+        axes = (roles.depth, *roles.taps, *([roles.rows] if roles.rows is not None else []))
+        known = all(isinstance(axis.extent, int) and axis.extent > 0 for axis in axes)
+        same = all(coefficient_of(roles.left.offset, axis.name) == 0 for axis in roles.others)
+        if not known or not same or roles.cut or roles.panels is not None or not (roles.taps or roles.others):
+            return 0
+        if not roles.taps and roles.step(roles.left, roles.depth) == 1:
+            return 0
+        taps, depth = math.prod(map(_count, roles.taps)), _count(roles.depth)
+        small = depth * size <= DEPTH and taps * rows * depth * size <= HELD
+        often = math.prod(map(_count, roles.others)) * columns > FEW_PANELS * self.panel
+        return taps if small and often else 0
+
     def emit(self) -> None:
         e, roles, accumulates = self.e, self.roles, self.statement.accumulate
+        if self.held:
+            self._hold()
         with ExitStack() as stack:
             for axis in roles.others:
                 self.values[axis.name] = stack.enter_context(self._loop(axis))
             depth = emit_dim(e, roles.depth.extent, self.values)
             self._nothing(depth)
+            if self.inside:
+                self.values |= {axis.name: e.i64(0) for axis in roles.taps}
+                self._block(e.i64(0), depth, accumulates, True)
+                return
             ends: list[V] = []
             for axis in roles.taps:
                 end = emit_dim(e, axis.extent, self.values)
@@ -201,6 +200,33 @@ class Gemm:
                 ended = [] if single else [e.cmp("icmp eq", e.add(begin, size), depth)]
                 adds = accumulates or self._joined("or", [*starts, *begun], False)
                 self._block(begin, size, adds, self._joined("and", [*ends, *ended], True))
+
+    def _hold(self) -> None:
+        """Pack the left operand for every tap."""
+        e, roles, values = self.e, self.roles, self.values
+        rows, depth = e.i64(_count(roles.rows)), e.i64(_count(roles.depth))
+        assert _count(roles.rows) <= self.tallest
+        with ExitStack() as stack:
+            taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in roles.taps}
+            self.values = values | taps
+            left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
+            stride = (self.tallest if left.is_across else self.deepest) + PAD
+            goal = self._held_at(self._held_area(), list(taps.values()))
+            self.packed = self.packer.lines(left, goal, rows, depth, stride, self.height)
+        self.values = values
+
+    def _held_area(self) -> V:
+        """Where the packed left operand of the first tap begins."""
+        before = self._right_bytes() if self.packs_right else 0
+        area = self.memory.packing_area(before + self.held * self._left_bytes())
+        return self.e.gep(area, self.e.i64(before), "i8")
+
+    def _held_at(self, area: V, taps: Sequence[V]) -> V:
+        """Where that of a tap begins."""
+        e, number = self.e, self.e.i64(0)
+        for axis, value in zip(self.roles.taps, taps, strict=True):
+            number = e.add(e.mul(number, e.i64(_count(axis))), value)
+        return e.gep(area, e.mul(number, e.i64(self._left_bytes())), "i8")
 
     def _joined(self, operation: str, conditions: list[V], otherwise: bool) -> When:
         """All conditions in one; what it is where there is none."""
@@ -253,7 +279,8 @@ class Gemm:
         right_bytes = self._right_bytes() if packs_right else 0
         area = None
         if packs_right or packs_left:
-            area = self.memory.packing_area(right_bytes + (self._left_bytes() if packs_left else 0))
+            blocks = (self.held or 1) if packs_left else 0
+            area = self.memory.packing_area(right_bytes + blocks * self._left_bytes())
         for column, width in self._blocks(columns, self.widest) if packs_right else [(e.i64(0), columns)]:
             right = self._operand(roles.right, begin, roles.columns, column)
             if packs_right:
@@ -261,7 +288,10 @@ class Gemm:
                 right = self.packer.panels(right, area, width, size, self.width)
             for row, height in self._blocks(rows, self.tallest) if packs_left else [(e.i64(0), rows)]:
                 left = self._operand(roles.left, begin, roles.rows, row)
-                if packs_left:
+                if packs_left and self.packed is not None:
+                    at = self._held_at(self._held_area(), [self.values[axis.name] for axis in roles.taps])
+                    left = replace(self.packed, start=at)
+                elif packs_left:
                     assert area is not None
                     goal = e.gep(area, e.i64(right_bytes), "i8")
                     stride = (self.tallest if left.is_across else self.deepest) + PAD
@@ -281,7 +311,8 @@ class Gemm:
     def _left_bytes(self) -> int:
         """Of the left operand's: its lines are its rows, or its depth."""
         tallest, deepest, slack = self.tallest + self.height, self.deepest, PAD + self.lanes
-        return self.statement.dtype.size * max(tallest * (deepest + slack), (deepest + 1) * (tallest + slack)) + ALIGN
+        elements = max(tallest * (deepest + slack), (deepest + 1) * (tallest + slack))
+        return -(-self.statement.dtype.size * elements // ALIGN + 1) * ALIGN
 
     def _operand(self, ref: Ref, begin: V, axis: Axis | None, first: V) -> Block:
         """A block of an operand where it lies."""
@@ -334,7 +365,10 @@ class Gemm:
             for pointer in (pointer for line in pointers for pointer in line):
                 e.prefetch(pointer)
         if size.ref != "0":
-            self._multiply(tile, rows, left, right, size, sums)
+            with ExitStack() as stack:
+                if self.inside:
+                    tile, left = self._at_taps(stack, tile, left)
+                self._multiply(tile, rows, left, right, size, sums)
         if target.adds is not False:
             with self._when(target.adds):
                 self._add(sums, pointers, tile.masks)
@@ -347,6 +381,16 @@ class Gemm:
         if self.epilogue is not None:
             with self._when(target.ends):
                 self._finish(self.epilogue.cluster, target, tile, sums)
+
+    def _at_taps(self, stack: ExitStack, tile: _Tile, left: Block) -> tuple[_Tile, Block]:
+        """Inside loops over the taps: the operands of one of them."""
+        e, roles = self.e, self.roles
+        taps = [stack.enter_context(self._loop(axis)) for axis in roles.taps]
+        moved = e.i64(0)
+        for axis, value in zip(roles.taps, taps, strict=True):
+            moved = e.add(moved, e.mul(value, emit_dim(e, roles.step(roles.right, axis), self.values)))
+        panel = [e.gep(pointer, moved, MEMORY[roles.right.dtype]) for pointer in tile.panel]
+        return replace(tile, panel=panel), replace(left, start=self._held_at(left.start, taps))
 
     def _row_numbers(self, tile: _Tile) -> list[V]:
         """The rows of a tile; the last one again for those past the end."""

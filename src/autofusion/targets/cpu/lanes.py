@@ -171,6 +171,26 @@ def store_past(e: Emitter, value: V, pointer: V, dtype: DType) -> None:
         e.store(raw, pointer, 1)
 
 
+def load_every_other(e: Emitter, pointer: V, dtype: DType, lanes: int, mask: V | None) -> V:
+    """One element a lane, each two from the next. Nothing past the last of them is touched, and nothing of lanes that
+    are masked off."""
+    if lanes == 1:
+        return load_contiguous(e, pointer, dtype, 1, None)
+    bits, halves = vector("i1", lanes), []
+    for number in range(2):
+        if mask is None:
+            ends = ", ".join(f"i1 {'true' if lane < lanes - 1 else 'false'}" for lane in range(lanes))
+            part = None if number == 0 else V(bits, f"<{ends}>")
+        else:
+            chosen = [lanes if lane % 2 else (number * lanes + lane) // 2 for lane in range(lanes)]
+            listed = ", ".join(f"i32 {lane}" for lane in chosen)
+            part = e.value(bits, f"shufflevector {mask}, {bits} zeroinitializer, <{lanes} x i32> <{listed}>")
+        start = e.gep(pointer, e.i64(number * lanes), MEMORY[dtype])
+        halves.append(load_contiguous(e, start, dtype, lanes, part))
+    even = ", ".join(f"i32 {2 * lane}" for lane in range(lanes))
+    return e.value(halves[0].type, f"shufflevector {halves[0]}, {halves[1]}, <{lanes} x i32> <{even}>")
+
+
 def load_scattered(e: Emitter, base: V, offsets: V, dtype: DType, mask: V | None) -> V:
     """One element a lane, at `base + offset` elements."""
     lanes = lanes_of(offsets.type)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from autofusion.dtypes import DType
 from autofusion.targets.cpu.emit import Emitter, is_number
-from autofusion.targets.cpu.lanes import MEMORY, REGISTER, first_lanes, load_contiguous, load_scattered
+from autofusion.targets.cpu.lanes import (
+    MEMORY,
+    REGISTER,
+    first_lanes,
+    load_contiguous,
+    load_every_other,
+    load_scattered,
+)
 from autofusion.targets.cpu.primitives import convert
 from autofusion.targets.vecmath.values import V, vector
 
@@ -62,6 +69,8 @@ class Block:
         """`lanes` elements `stride` apart, converted."""
         if stride.ref == "1":
             raw = load_contiguous(e, pointer, self.dtype, lanes, mask)
+        elif stride.ref == "2":
+            raw = load_every_other(e, pointer, self.dtype, lanes, mask)
         else:
             numbers = V(vector("i64", lanes), "<" + ", ".join(f"i64 {k}" for k in range(lanes)) + ">")
             offsets = e.op("mul", numbers, e.splat(stride, lanes)) if lanes > 1 else e.i64(0)
