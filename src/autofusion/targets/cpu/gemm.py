@@ -140,9 +140,7 @@ class Gemm:
             self.deepest, self.tallest = _count(roles.depth), -(-rows // self.height) * self.height
         self.widest = _even(roles.columns.extent, WIDTH // size, self.panel)
         self.packer = Packer(e, self.lanes, statement.dtype)
-        self.holding = Block(
-            V("ptr", "null"), e.i64(1), e.i64(1), statement.dtype, statement.dtype
-        )  # until it is packed
+        self.packed: Block | None = None  # the left operand of the first tap, once it is
         near = f"[{self.height * self.panel} x {self.scalar}]"
         self.near = e.slot(near, ALIGN) if epilogue is not None and epilogue.private else None
 
