@@ -115,6 +115,23 @@ def test_an_original_that_something_else_reads_stays() -> None:
     assert np.array_equal(rows, table[at])
 
 
+def test_weights_of_a_convolution_lie_tap_by_tap() -> None:
+    """Held once, as the kernel reads them; those of one tap stay, and an original that something else reads."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, 12, 12)).astype(np.float32)
+    for taps, packed in (((1, 1), False), ((3, 3), True)):
+        weight = rng.standard_normal((24, 16, *taps)).astype(np.float32)
+        model = af.compile(lambda x, w=weight: af.conv(x, w), [x])
+        found = model.explain()
+        assert (found.constant_bytes, found.packed_bytes) == (weight.nbytes, weight.nbytes * packed)
+        windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), taps, (2, 3))
+        np.testing.assert_allclose(model(x), np.einsum("nchwkl,ockl->nohw", windows, weight), rtol=1e-4, atol=1e-4)
+    both = af.compile(lambda x: (af.conv(x, weight), weight * x[0, 0, 0, 0]), [x])
+    found = both.explain()
+    assert (found.constant_bytes, found.packed_bytes) == (2 * weight.nbytes, weight.nbytes)
+    assert np.array_equal(both(x)[1], weight * x[0, 0, 0, 0])
+
+
 def test_equal_weights_are_packed_once() -> None:
     weight = weights()[0]
     found = af.compile(lambda x: layers([weight, weight.copy()])(x), [X]).explain()

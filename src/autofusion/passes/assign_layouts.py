@@ -1,11 +1,15 @@
-"""Constants in the order in which they are read, once, at compile time: the columns of a product's weights in panels.
+"""Constants in the order in which they are read, once, at compile time: the columns of a product's weights in panels,
+and a convolution's weights tap by tap, with the channels that are summed over side by side.
 
     [y:float32[8,512]] = matmul [x, w]       w constant [256,512], panels of 32 columns
         →   [t:float32[256,16,32]] = transpose [p] [axes=[1, 0, 2]]      p constant [16,256,32]
             [v:float32[256,512]] = reshape [t]
             [y:float32[8,512]] = matmul [x, v]
 
-The views cost nothing: kernels address the panels through them. Columns that fill no panel stay as they are.
+    [y:float32[1,1,64,56,56]] = grouped_conv [x, w]       w constant [1,64,32,3,3]
+        →   [v:float32[1,64,32,3,3]] = transpose [p] [axes=[2, 3, 4, 0, 1]]      p constant [3,3,1,64,32]
+
+The views cost nothing: kernels address the constants through them. Columns that fill no panel stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ LEAST_DEPTH = 8  # rows of a matrix that is worth it
 
 
 def run(graph: Graph, panel_bytes: int) -> Graph:
-    """The graph with panels of `panel_bytes` for the constants that contractions read by columns; 0: as it is."""
+    """The graph with panels of `panel_bytes` for the constants that contractions read by columns, and with the axes of
+    those that they read by taps in order; 0: as it is."""
     if not panel_bytes:
         return graph
     rewriter = Rewriter(graph)
@@ -31,9 +36,15 @@ def run(graph: Graph, panel_bytes: int) -> Graph:
     packed: dict[str, Value] = {}
     for original in graph.nodes:
         node = rewriter.arrive(original)
-        for name in set(_by_columns(graph, original)) & set(constants):
-            if name not in packed and (width := _panel(constants[name].value, panel_bytes)):
-                packed[name] = _repacked(rewriter, name, graph.data[constants[name].digest], width)
+        columns, taps = _by_columns(graph, original), _by_taps(graph, original)
+        for name in {*columns, *taps} & set(constants):
+            data = graph.data[constants[name].digest]
+            if name in packed:
+                pass
+            elif name in taps:
+                packed[name] = _turned(rewriter, name, data, taps[name])
+            elif width := _panel(constants[name].value, panel_bytes):
+                packed[name] = _repacked(rewriter, name, data, width)
             if name in packed:
                 inputs = tuple(packed[name].name if each == name else each for each in node.inputs)
                 node = Node(node.outputs, node.op, inputs, node.attributes)
@@ -53,6 +64,28 @@ def _by_columns(graph: Graph, node: Node) -> list[str]:
     return [o.value for o in uses if o.value in node.inputs and o.index[-1] == column and len(uses) == 1]
 
 
+def _by_taps(graph: Graph, node: Node) -> dict[str, tuple[int, ...]]:
+    """Operands of a contraction that are summed over along several axes, the longest of which is not the last: by name,
+    their axes in the order that is better, the other ones summed over first and the longest last."""
+    if node.kind is not Kind.CONTRACT:
+        return {}
+    (region,) = index.regions(graph, node)
+    extents = {name: extent for name, extent in region.reduced.items() if isinstance(extent, int)}
+    if len(region.reduced) < 2 or len(extents) < len(region.reduced) or max(extents.values()) < LEAST_DEPTH:
+        return {}
+    depth = max(extents, key=lambda name: extents[name])
+    found = {}
+    for operand in region.operands:
+        axes = [i.name if isinstance(i, dims.Expr) else "0" for i in operand.index]
+        if operand.value not in node.inputs or depth not in axes[:-1] or not all(axes):
+            continue
+        last = axes.index(depth)
+        taps = [d for d, name in enumerate(axes) if name in region.reduced and d != last]
+        rest = [d for d in range(len(axes)) if d != last and d not in taps]
+        found[operand.value] = (*taps, *rest, last)
+    return found
+
+
 def _panel(value: Value, panel_bytes: int) -> int:
     """Columns of a panel; 0 where panels would not help."""
     width = panel_bytes // value.dtype.size
@@ -70,3 +103,9 @@ def _repacked(rewriter: Rewriter, name: str, array: Array, width: int) -> Value:
     order = (*range(rank), rank + 1, rank, rank + 2)
     constant = rewriter.constant(np.transpose(apart, order), f"{name}_panels")
     return rewriter.reshape(rewriter.transpose(constant, axes=order), shape=array.shape)
+
+
+def _turned(rewriter: Rewriter, name: str, array: Array, order: tuple[int, ...]) -> Value:
+    """A constant with its axes in another order, and the view that undoes it."""
+    constant = rewriter.constant(np.ascontiguousarray(np.transpose(array, order)), f"{name}_taps")
+    return rewriter.transpose(constant, axes=tuple(int(d) for d in np.argsort(order)))
