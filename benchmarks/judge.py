@@ -45,14 +45,14 @@ def settle(rounds: list[dict[str, Any]], best: Reading) -> dict[str, Any]:
 
 
 def over(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """The time of one result over that of another: the median over the rounds that both took, each next to the other's,
-    so that a machine which slows down meanwhile favours neither. Of rounds that count for both, where there are any;
-    the ratio of the medians where no round is common."""
+    """The time of one result over that of another: the (geometric) median over the rounds that both took, each next to
+    the other's, so that a machine which slows down meanwhile favours neither. Of rounds that count for both, where
+    there are any; the ratio of the medians where no round is common."""
     rounds = [{each["number"]: each for each in result["rounds"] if "number" in each} for result in (mine, other)]
     common = [(rounds[0][number], rounds[1][number]) for number in rounds[0].keys() & rounds[1].keys()]
     kept = [pair for pair in common if all(each["kept"] for each in pair)]
     pairs = kept or common or [(mine, other)]
-    return statistics.median(float(one["median_ms"]) / float(two["median_ms"]) for one, two in pairs)
+    return math.exp(statistics.median(math.log(one["median_ms"] / two["median_ms"]) for one, two in pairs))
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -197,9 +197,14 @@ def measure(
                 result["rounds"] = []
         before = probes.take(threads)
         for number in range(settings.rounds * MORE):
-            turn = processes[number % len(processes) :] + processes[: number % len(processes)] if processes else []
-            for process, result in turn:
-                if result["status"] == "failed" or (number >= settings.rounds and _enough(result, settings, readings)):
+            lacking = [
+                r["peer"] for _, r in processes if number < settings.rounds or not _enough(r, settings, readings)
+            ]
+            if not lacking:
+                break
+            turn = processes[number % len(processes) :] + processes[: number % len(processes)]
+            for process, result in turn:  # this package too, wherever there is a round: others are compared with it
+                if result["status"] == "failed" or result["peer"] not in (*lacking, "ours"):
                     continue
                 found = process.round(settings.seconds)
                 after = probes.take(threads)
@@ -216,7 +221,9 @@ def measure(
 
 
 def _enough(result: dict[str, Any], settings: Settings, readings: Sequence[Reading]) -> bool:
-    """Whether as many rounds count as were asked for."""
+    """Whether as many rounds count as were asked for, or there will be no more."""
+    if result["status"] == "failed":
+        return True
     judge.settle(result["rounds"], probes.best(readings))
     return [each["kept"] for each in result["rounds"]].count(True) >= settings.rounds
 
@@ -295,10 +302,10 @@ def settings_of(arguments: Sequence[str]) -> tuple[Settings, Path | None]:
     return found, given.output
 
 
-def _write(output: Path, results: dict[str, Any]) -> None:
-    part = output.with_name(output.name + ".part")
-    part.write_text(json.dumps(results, indent=1) + "\n")
-    part.replace(output)
+def _write(path: Path, results: dict[str, Any]) -> None:
+    made = path.with_name(path.name + ".new")
+    made.write_text(json.dumps(results, indent=1) + "\n")
+    made.replace(path)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -307,13 +314,15 @@ def main(arguments: Sequence[str]) -> int:
     settings, output = settings_of(arguments)
     os.environ["OMP_WAIT_POLICY"] = "passive"  # the probes' threads, between two readings
     try:
-        keep = None if output is None else partial(_write, output)
+        part = None if output is None else output.with_name(output.name + ".part")
+        keep = None if part is None else partial(_write, part)
         results = run(settings, lambda line: print(line, file=sys.stderr, flush=True), keep)
     except (ImportError, native.Missing) as error:
         print(f"python -m benchmarks run: error: {error}; python -m pip install '.[bench]'", file=sys.stderr)
         return 2
-    if output is not None:
-        _write(output, results)
+    if output is not None and part is not None:
+        _write(part, results)
+        part.replace(output)
     print(report.text(results))
     wrong = [r for r in results["results"] if r["peer"] in report.PACKAGE and r["status"] != "right"]
     return 1 if wrong else 0

@@ -111,7 +111,7 @@ def _about(case: Any) -> tuple[str, tuple[str, ...]]:
 def run(names: Sequence[str], workers: int, seconds: float = SECONDS) -> list[Result]:
     """All results, in the order of the cases."""
     results: dict[str, Result] = {}
-    for name, result in Pool(_run_named, _lost, workers, seconds).stream(collections.deque(names)):
+    for name, result in Pool(_run_named, _lost, workers, seconds, _known).stream(collections.deque(names)):
         results[name] = result
         if len(results) % 100 == 0:
             print(f"{len(results)} of {len(names)}", file=sys.stderr, flush=True)

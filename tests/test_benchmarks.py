@@ -201,14 +201,43 @@ def test_times_are_compared_round_by_round() -> None:
     mine = taken((0, 1.0, True), (1, 2.0, True), (2, 3.0, True), (4, 3.0, True))
     other = taken((0, 2.0, True), (1, 4.0, True), (2, 6.0, True), (3, 6.0, True), (5, 6.0, True))
     assert mine["median_ms"] / other["median_ms"] != 0.5
-    assert judge.over(mine, other) == 0.5 and judge.over(other, mine) == 2
+    assert judge.over(mine, other) == pytest.approx(0.5) and judge.over(other, mine) == pytest.approx(2)
+    mine, other = taken((0, 9.0, True), (1, 11.0, True)), taken((0, 10.0, True), (1, 10.0, True))
+    assert judge.over(mine, other) * judge.over(other, mine) == pytest.approx(1)
 
 
 def test_disturbed_rounds_are_compared_only_where_there_is_no_other() -> None:
     mine = taken((0, 1.0, True), (1, 9.0, False), (2, 9.0, True))
-    assert judge.over(mine, taken((0, 2.0, True), (1, 9.0, True), (2, 9.0, False))) == 0.5
-    assert judge.over(mine, taken((1, 3.0, False))) == 3
-    assert judge.over({"rounds": [], "median_ms": 1.0}, {"rounds": [], "median_ms": 4.0}) == 0.25
+    assert judge.over(mine, taken((0, 2.0, True), (1, 9.0, True), (2, 9.0, False))) == pytest.approx(0.5)
+    assert judge.over(mine, taken((1, 3.0, False))) == pytest.approx(3)
+    assert judge.over({"rounds": [], "median_ms": 1.0}, {"rounds": [], "median_ms": 4.0}) == pytest.approx(0.25)
+
+
+def test_a_round_in_place_of_a_disturbed_one_is_this_packages_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peer's first two rounds are disturbed; this package has enough, and takes more beside it."""
+
+    class Fake:
+        def __init__(self, *given: Any) -> None:
+            pass
+
+        def answer(self) -> dict[str, Any]:
+            return {"status": "right", "ready_s": 0.1}
+
+        def round(self, seconds: float) -> dict[str, Any]:
+            return {"median_ms": 1.0, "min_ms": 1.0}
+
+        def end(self) -> None:
+            pass
+
+    def enough(result: dict[str, Any], settings: Any, readings: Any) -> bool:
+        return result["peer"] == "ours" or len(result["rounds"]) >= 4
+
+    monkeypatch.setattr(measure, "Process", Fake)
+    monkeypatch.setattr(measure, "_enough", enough)
+    monkeypatch.setattr(probes, "take", lambda threads: Reading(100.0, 20.0))
+    settings = measure.Settings((), (PEERS["ours"], PEERS["eager"]), (1,), 2, 0.1, True)
+    results = measure.measure(WORKLOADS["t_tiny_add16"], None, 1, settings, [])  # type: ignore[arg-type]
+    assert [[each["number"] for each in r["rounds"]] for r in results] == [[0, 1, 2, 3], [0, 1, 2, 3]]
 
 
 def test_a_moment_of_higher_clocks_is_no_measure() -> None:
@@ -422,7 +451,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_that_is_interrupted_leaves_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second of two workloads is interrupted: the first one's results are a file that `report` reads."""
+    """The second of two workloads is interrupted: FILE.part has the first one's, and an older FILE stays."""
     small("t_tiny_add16"), small("a_chain20_16K")
     try:
         native.compiler()
@@ -437,8 +466,9 @@ def test_a_run_that_is_interrupted_leaves_what_it_has(tmp_path: Path, capsys: py
 
     given = "run --workloads t_,a_chain20_16K --peers ours --yardsticks= --threads 1 --rounds 1 --seconds 0.02 --small"
     path = tmp_path / "results.json"
+    path.write_text("older")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(measure, "measure", interrupted)
         run(capsys, *given.split(), "--output", str(path))
-    code, out, _ = run(capsys, "report", str(path))
-    assert code == 0 and "t_tiny_add16, 1 thread" in out and "a_chain20_16K" not in out
+    code, out, _ = run(capsys, "report", f"{path}.part")
+    assert path.read_text() == "older" and code == 0 and "t_tiny_add16, 1 thread" in out and "a_chain20_16K" not in out

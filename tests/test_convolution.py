@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from autofusion.jit import pipeline
 from autofusion.kernel.ir import Contract
 from autofusion.kernel.schedule import Analysis, propose
 from autofusion.targets.cpu import host
+from autofusion.targets.cpu.gemm import Gemm
 
 F32 = DType.FLOAT32
 
@@ -35,13 +37,13 @@ def convolution(
 ) -> Graph:
     """relu(conv(x) + b), over images of `rank` axes."""
     F = GraphBuilder("convolution")
-    groups = options.get("groups", 1)
+    groups, pad = options.get("groups", 1), 0 if options.pop("unpadded", False) else tap // 2
     x = F.input("x", F32, (batch, channels, *(side,) * rank))
     shape = (filters, channels // groups, *(tap,) * rank)
     weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     w = F.constant(weights) if constant else F.input("w", F32, shape)
     b = F.input("b", F32, (filters, *(1,) * rank))
-    F.output(F.relu(F.add(F.conv(x, w, pads=(tap // 2,) * 2 * rank, **options), b)))
+    F.output(F.relu(F.add(F.conv(x, w, pads=(pad,) * 2 * rank, **options), b)))
     return F.build()
 
 
@@ -80,6 +82,7 @@ CASES = {
     "dilated": convolution(1, 24, 19, 40, dilations=(2, 3)),
     "strided along columns": convolution(1, 24, 33, 40, strides=(1, 2)),
     "strided along rows": convolution(1, 24, 33, 40, strides=(2, 1)),
+    "far strided": convolution(1, 24, 40, 40, strides=(1, 3)),
     "groups of many": convolution(2, 64, 18, 96, groups=2),
     "of one axis": convolution(2, 20, 100, 44, tap=5, rank=1),
     "of three axes": convolution(1, 6, 11, 20, rank=3),
@@ -129,26 +132,76 @@ def test_interpreted(name: str) -> None:
         assert_close(each, expected, 4096)
 
 
-@pytest.mark.parametrize("dtype", [DType.FLOAT64, DType.BFLOAT16, DType.INT32], ids=str)
-@pytest.mark.parametrize("channels", [3, 40])
-def test_other_types(dtype: DType, channels: int) -> None:
-    F = GraphBuilder("types")
-    x, w = F.input("x", dtype, (2, channels, 18, 18)), F.input("w", dtype, (33, channels, 3, 3))
-    F.output(F.conv(x, w, pads=(1, 1, 1, 1)))
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Gemm]:
+    """The products that are emitted; nothing is found in a cache."""
+    monkeypatch.setenv("AUTOFUSION_CACHE_DIR", "")
+    made: list[Gemm] = []
+    emit = Gemm.emit
+    monkeypatch.setattr(Gemm, "emit", lambda self: (made.append(self), emit(self))[1])
+    return made
+
+
+def summed(kernel: Gemm) -> tuple[int, int]:
+    """Taps whose weights are packed before all else, and those of them that are summed over in registers."""
+    return kernel.held, math.prod(int(str(axis.extent)) for axis in kernel.inside)
+
+
+@pytest.mark.parametrize(
+    ("graph", "taps"),
+    [
+        (convolution(1, 16, 14, 30), (9, 9)),
+        (convolution(1, 3, 31, 30, constant=True), (9, 9)),
+        (convolution(1, 64, 56, 64, constant=True, unpadded=True), (9, 3)),  # 192 terms, 576 with all taps
+        (convolution(1, 24, 33, 20, strides=(2, 2)), (9, 9)),
+        (convolution(1, 24, 40, 20, strides=(1, 3)), (9, 1)),  # columns are packed, tap after tap
+        (convolution(1, 16, 14, 30, tap=1), (0, 1)),
+    ],
+)
+def test_taps_are_summed_over_in_registers(kernels: list[Gemm], graph: Graph, taps: tuple[int, int]) -> None:
+    given = arrays_for(graph)
+    (found,) = api.compile_graph(graph).run(given)
+    assert [summed(kernel) for kernel in kernels] == [taps]
+    (expected,) = evaluate.run(graph, given)
+    assert_close(found, expected, 4096)
+
+
+@pytest.mark.parametrize(("channels", "tap", "filters"), [(128, 7, 40), (32, 14, 32), (300, 3, 16)])
+def test_long_sums_are_accurate(channels: int, tap: int, filters: int) -> None:
+    """Of thousands of terms that all are positive, so that nothing cancels."""
+    F = GraphBuilder("long")
+    x, w = F.input("x", F32, (1, channels, 20, 20)), F.input("w", F32, (filters, channels, tap, tap))
+    F.output(F.conv(x, w, pads=(tap // 2,) * 4))
     graph = F.build()
     rng = np.random.default_rng(0)
-    given = [rng.integers(-4, 5, value.shape).astype(dtype.numpy) for value in graph.inputs]
+    given = [rng.random(value.shape, np.float32) for value in graph.inputs]
+    (found,) = api.compile_graph(graph).run(given)
+    (expected,) = evaluate.run(graph, [each.astype(np.float64) for each in given])
+    assert np.max(np.abs(found - expected) / expected) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16, DType.INT32], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [3, 40])
+def test_other_types(dtype: DType, stride: int, channels: int) -> None:
+    F = GraphBuilder("types")
+    x, w = F.input("x", dtype, (2, channels, 18, 18)), F.input("w", dtype, (33, channels, 3, 3))
+    F.output(F.conv(x, w, pads=(1, 1, 1, 1), strides=(stride, stride)))
+    graph = F.build()
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-1, 2, value.shape).astype(dtype.numpy) for value in graph.inputs]
     (found,) = api.compile_graph(graph).run(given)
     (expected,) = evaluate.run(graph, given)
     assert np.array_equal(found, expected)  # sums of small integers
 
 
-def test_open_sizes() -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_open_sizes(stride: int) -> None:
     """Of the batch and of the image."""
     F = GraphBuilder("open")
     n, h = symbol("n"), symbol("h")
     x, w = F.input("x", F32, (n, 16, h, h)), F.input("w", F32, (40, 16, 3, 3))
-    F.output(F.relu(F.conv(x, w, pads=(1, 1, 1, 1))))
+    F.output(F.relu(F.conv(x, w, pads=(1, 1, 1, 1), strides=(stride, stride))))
     graph = F.build()
     model, rng = api.compile_graph(graph), np.random.default_rng(0)
     for batch, side in ((1, 5), (3, 20), (2, 33)):
@@ -179,3 +232,23 @@ def test_rows_of_a_product_are_rows() -> None:
     (main,) = [s for s in kernel.statements if isinstance(s, Contract)]
     batch, rows, columns = (str(i) for i in main.target.index)
     assert {t.axis: t.size for t in propose(kernel, CPU).outer} == {batch: 1, rows: 128, columns: 256}
+
+
+def test_a_square_product_is_halved_along_its_columns() -> None:
+    """So that the right operand is packed once."""
+    F = GraphBuilder("square")
+    F.output(F.matmul(F.input("x", F32, (1024, 512)), F.input("w", F32, (512, 1024))))
+    kernel = only_group(F.build())
+    (main,) = [s for s in kernel.statements if isinstance(s, Contract)]
+    rows, columns = (str(i) for i in main.target.index)
+    tiles = {t.axis: t.size for t in propose(kernel, CPU).outer}
+    assert tiles[rows] == 1024 and tiles[columns] == 1024 // CPU.cores
+
+
+def test_a_tile_has_many_rows_of_an_image() -> None:
+    """Without padding: cores share the rows of the image, whose filters they all have."""
+    kernel = only_group(convolution(1, 64, 58, 64, unpadded=True))
+    (main,) = [s for s in kernel.statements if isinstance(s, Contract)]
+    _, _, channels, height, width = (str(i) for i in main.target.index)
+    tiles = {t.axis: t.size for t in propose(kernel, CPU).outer}
+    assert (tiles[channels], tiles[height], tiles[width]) == (64, 56 // CPU.cores, 56)

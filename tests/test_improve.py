@@ -102,6 +102,18 @@ def test_what_was_overcome_is_no_refusal() -> None:
     assert refused and explain(compiled).refusals == ()
 
 
+def test_a_refusal_stays_where_one_of_several_groups_is_apart() -> None:
+    """Both factors were refused together; then the walk put one of them behind the product."""
+    F = GraphBuilder("factors")
+    a, b = F.input("a", F32, (1000, 1)), F.input("b", F32, (1, 2000))
+    F.output(F.matmul(F.add(F.exp(a), F.sin(b)), F.input("w", F32, (2000, 64))))
+    compiled = jit.compile_graph(pipeline.run(F.build()), CPU)
+    refused = [v for v in compiled.partition.verdicts if not v.fused]
+    homes = {node.name: group.name for group in compiled.partition.groups for node in group.nodes}
+    apart = [v for v in refused if len({homes[n] for n in (v.producer, v.consumer, *v.others)}) > 1]
+    assert apart and list(explain(compiled).refusals) == apart
+
+
 def test_moved_operators_compute_the_same() -> None:
     graph = padded_between(8, 64)
     rng = np.random.default_rng(0)

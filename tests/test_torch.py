@@ -434,7 +434,7 @@ def test_autocast() -> None:
 @pytest.mark.parametrize("given", ["bfloat16", "mixed", "float32"])
 def test_batch_norm_in_training(given: str) -> None:
     """In bfloat16 throughout, eager mode normalises by statistics rounded to that type: PyTorch does that, and its
-    result is eager's to the bit. Elsewhere it is compiled."""
+    result is eager's to the bit, and so is the gradient of few elements. Elsewhere it is compiled."""
     wide = torch.float32 if given == "mixed" else getattr(torch, given)
     narrow = torch.bfloat16 if given == "mixed" else wide
     model = torch.nn.BatchNorm1d(3).to(wide)

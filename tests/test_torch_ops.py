@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="the frontend is PyTorch's; extra `t
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs it")
 
 from autofusion.frontends.torch.aten import ATEN  # noqa: E402
-from autofusion.frontends.torch.backend import DRAWN, KEPT, MORE, decompositions  # noqa: E402
+from autofusion.frontends.torch.backend import DRAWN, KEPT, MORE, OF_THE_BATCH, decompositions  # noqa: E402
 from autofusion.frontends.torch.program import Program, Settings  # noqa: E402
 from benchmarks.op_db import wrong_tensor  # noqa: E402
 
@@ -572,6 +572,7 @@ def test_every_row_is_an_overload_of_pytorch_and_has_cases() -> None:
     assert set(ATEN) - cases == set()
     known = {str(each).removeprefix("aten.") for each in torch._decomp.decomposition_table}
     assert {*KEPT.split(), *MORE.split(), *DRAWN.split()} <= known | set(ATEN)
+    assert set(OF_THE_BATCH.split()) <= set(MORE.split())
 
 
 def flattened(listed: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 from autofusion.autofuse.forms import Forms
@@ -108,8 +109,14 @@ class _Search:
             nodes = list(self.groups[number].nodes)
             alone = self.together(nodes)
             alone = alone if isinstance(alone, Group) else self.together(nodes, align=False)
-            self.cost[number] = alone.microseconds if isinstance(alone, Group) else float("inf")
+            self.cost[number] = alone.microseconds if isinstance(alone, Group) else math.inf
         return self.cost[number]
+
+    def lost(self, before: tuple[int, int], after: float) -> float:
+        """What two groups take longer once they are others, by the model; infinite where it cannot tell what they take
+        now: the walk may merge several groups at once, which adding one operator after the other cannot."""
+        now = sum(map(self.microseconds, before))
+        return after - now if math.isfinite(now) else math.inf
 
     def try_pair(self, pair: _Pair) -> None:
         """Merge the two where it is legal and saves time by the model."""
@@ -125,7 +132,7 @@ class _Search:
             return
         target = self.partition.target
         saved = self._shared_bytes(first, second) / target.bandwidth + target.barrier_us
-        lost = merged.microseconds - self.microseconds(pair.first) - self.microseconds(pair.second)
+        lost = self.lost((pair.first, pair.second), merged.microseconds)
         if lost >= saved:
             return
         numbers = (("lost_us", lost), ("won_us", saved))
@@ -181,7 +188,7 @@ class _Search:
         fewer, grown = self.together(list(left)), self.together(list(more))
         if isinstance(fewer, Verdict) or isinstance(grown, Verdict):
             return False
-        lost = fewer.microseconds + grown.microseconds - self.microseconds(number) - self.microseconds(goal)
+        lost = self.lost((number, goal), fewer.microseconds + grown.microseconds)
         if lost >= saved:
             return False
         numbers = (("lost_us", lost), ("won_us", saved))

@@ -110,7 +110,8 @@ def agreed(group: str, form: Form) -> Verdict:
 
 
 def _verdict(merge: Merge, code: Code, text: str, **numbers: float) -> Verdict:
-    return Verdict(code, merge.groups[0].name, merge.form.name, text, tuple(numbers.items()))
+    first, *others = (group.name for group in merge.groups)
+    return Verdict(code, first, merge.form.name, text, tuple(numbers.items()), tuple(others))
 
 
 def _boundary(space: Space, merge: Merge) -> Verdict | None:

@@ -28,13 +28,15 @@ class Code(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """The answer for a producer (or its group) and a consumer, with the numbers that decided."""
+    """The answer for a producer (or its group) and a consumer, with the numbers that decided. `others`: further groups
+    that would have been merged with the two, by the name of an operator of each."""
 
     code: Code
     producer: str
     consumer: str
     text: str
     numbers: tuple[tuple[str, float], ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def fused(self) -> bool:

@@ -89,12 +89,12 @@ def _count(number: int, noun: str, plural: str = "s") -> str:
 
 
 def _standing(partition: Partition) -> tuple[Verdict, ...]:
-    """The verdicts but for refusals that later steps overcame: both operators are in one group."""
+    """The verdicts but for refusals that later steps overcame: all that would have been merged is in one group."""
     home = {node.name: number for number, group in enumerate(partition.groups) for node in group.nodes}
 
     def overcome(verdict: Verdict) -> bool:
-        producer = home.get(verdict.producer)
-        return producer is not None and producer == home.get(verdict.consumer)
+        homes = {home.get(name) for name in (verdict.producer, verdict.consumer, *verdict.others)}
+        return len(homes) == 1 and None not in homes
 
     return tuple(v for v in partition.verdicts if v.fused or not overcome(v))
 

@@ -430,16 +430,26 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
 
 def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule:
     """Tiles as large as leaves one for each core: operands are packed once a tile. Of a small result and a long depth,
-    cores sum parts."""
+    cores sum parts. Axes that the rows' operand lacks, the height of an image, say, belong to a tile as its columns do,
+    and are the first that cores share."""
     rows, columns = _roles(analysis, main, divided=False)
     most = {rows: TALLEST, columns: WIDEST}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
+    still = [operand for operand in (main.left, main.right) if _reads(operand, rows)]
+    again = [n for n in tiles if n not in most and len(still) == 1 and not _reads(still[0], n)]
+    for name in again:
+        extent = analysis.extents[name]
+        tiles[name] = extent if isinstance(extent, int) and extent > 0 else 1
     enough = min(target.cores, int(_total_work(analysis) // 2e6))
     shared = _shared_depth(analysis, main, enough) if _tiles(analysis, tiles) < enough else None
     if shared is not None:
         return Schedule((), (shared,), 1, (128, 256, 0), enough)
     least = {rows: 16, columns: 64}
     while _tiles(analysis, tiles) < enough:
+        image = next((n for n in again if tiles[n] > 1), "")
+        if image:
+            tiles[image] = -(-tiles[image] // 2)
+            continue
         name = max((n for n in tiles if n in least), key=lambda n: (tiles[n], n == columns), default="")
         if not name or tiles[name] < 2 * least[name]:
             break

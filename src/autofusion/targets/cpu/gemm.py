@@ -12,10 +12,10 @@ Multiplication", ACM TOMS 34(3), 2008):
               epilogue         what follows elementwise, after the last block of the depth, while the tile is near
 
 An operand that is read too few times to pay for a copy is read where it lies. Where a convolution's weights are small,
-they are packed for all taps before all else, and loops over the taps stand inside those over tiles: sums stay in
-registers over all of them, and the image is read where it lies, row by row of it. Rows past the end repeat the last
-one and store it again with the same value; columns past the end are masked. Sums of a block are added to the target,
-block after block, in order: the split follows from the extents, never from the number of workers.
+they are packed for all taps before all else, and loops over the last taps stand inside those over tiles: sums stay in
+registers over them, as far as that is accurate, and the image is read where it lies, row by row of it. Rows past the
+end repeat the last one and store it again with the same value; columns past the end are masked. Sums of a block are
+added to the target, block after block, in order: the split follows from the extents, never from the number of workers.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ LOW = 64  # rows up to which packing the right operand costs as much as sums tha
 RESIDENT = 1 << 20  # bytes of it that are packed at once then, and found in the second-level cache,
 SHALLOW = 128  # but at least such a depth
 NEAR = 1 << 19  # bytes of a packed left operand: it stays in the second-level cache
+TERMS = 384  # that are summed over one after another where that is more than the depth: sums of sums are more accurate
 HELD = 1 << 20  # bytes of one that is packed once for all taps and all of the other axes
 STEPS = 16  # depth of a block where few rows stream the right operand: so many rows of it are read side by side
 STREAMED = 4  # rows up to which they do
@@ -124,7 +125,7 @@ class Gemm:
         size = statement.dtype.size
         self.held = self._held(rows, columns)
         dense = neighbours or roles.step(roles.right, roles.columns) == 2
-        self.inside = self.held > 0 and bool(roles.taps) and dense
+        self.inside = self._inside() if self.held and dense else ()
         self.packs_right = self.packs_right and not self.inside
         self.packs_left = self.held > 0 or self._packs_left(rows, columns)
         most = DEPTH // size
@@ -173,6 +174,15 @@ class Gemm:
         often = math.prod(map(_count, roles.others)) * columns > FEW_PANELS * self.panel
         return taps if small and often else 0
 
+    def _inside(self) -> tuple[Axis, ...]:
+        """The last taps, as many as are summed over in registers; sums over the others are added to the result."""
+        taps, terms = self.roles.taps, _count(self.roles.depth)
+        first = len(taps)
+        while first and terms * _count(taps[first - 1]) <= TERMS:
+            first -= 1
+            terms *= _count(taps[first])
+        return taps[first:]
+
     def emit(self) -> None:
         e, roles, accumulates = self.e, self.roles, self.statement.accumulate
         if self.held:
@@ -182,16 +192,14 @@ class Gemm:
                 self.values[axis.name] = stack.enter_context(self._loop(axis))
             depth = emit_dim(e, roles.depth.extent, self.values)
             self._nothing(depth)
-            if self.inside:
-                self.values |= {axis.name: e.i64(0) for axis in roles.taps}
-                self._block(e.i64(0), depth, accumulates, True)
-                return
+            self.values |= {axis.name: e.i64(0) for axis in self.inside}
+            outside = roles.taps[: len(roles.taps) - len(self.inside)]
             ends: list[V] = []
-            for axis in roles.taps:
+            for axis in outside:
                 end = emit_dim(e, axis.extent, self.values)
                 self.values[axis.name] = stack.enter_context(e.loop(e.i64(0), end, e.i64(1)))
                 ends.append(e.cmp("icmp eq", e.add(self.values[axis.name], e.i64(1)), end))
-            starts = [e.cmp("icmp ne", self.values[axis.name], e.i64(0)) for axis in roles.taps]
+            starts = [e.cmp("icmp ne", self.values[axis.name], e.i64(0)) for axis in outside]
             single = is_number(depth.ref) and int(depth.ref) <= self.deepest
             for begin, size in self._blocks(depth, self.deepest):
                 begun = [] if single else [e.cmp("icmp ne", begin, e.i64(0))]
@@ -381,9 +389,10 @@ class Gemm:
                 self._finish(self.epilogue.cluster, target, tile, sums)
 
     def _at_taps(self, stack: ExitStack, tile: _Tile, left: Block) -> tuple[_Tile, Block]:
-        """Inside loops over the taps: the operands of one of them."""
+        """Inside loops over the last taps: the operands of one of them."""
         e, roles = self.e, self.roles
-        taps = [stack.enter_context(self._loop(axis)) for axis in roles.taps]
+        inside = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.inside}
+        taps = [inside.get(axis.name, e.i64(0)) for axis in roles.taps]
         moved = e.i64(0)
         for axis, value in zip(roles.taps, taps, strict=True):
             moved = e.add(moved, e.mul(value, emit_dim(e, roles.step(roles.right, axis), self.values)))
