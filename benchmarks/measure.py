@@ -286,7 +286,7 @@ def settings_of(arguments: Sequence[str]) -> tuple[Settings, Path | None]:
         "--output",
         type=Path,
         metavar="FILE",
-        help="results as JSON, for report and compare; written after each workload",
+        help="results as JSON, for report and compare; FILE.part until all is measured",
     )
     given = parser.parse_args(arguments)
     threads, cores = [], len(os.sched_getaffinity(0))

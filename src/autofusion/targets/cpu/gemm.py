@@ -212,20 +212,16 @@ class Gemm:
         e, roles, values = self.e, self.roles, self.values
         rows, depth = e.i64(_count(roles.rows)), e.i64(_count(roles.depth))
         assert _count(roles.rows) <= self.tallest
+        before = self._right_bytes() if self.packs_right else 0
+        area = self.memory.packing_area(before + self.held * self._left_bytes())
         with ExitStack() as stack:
             taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in roles.taps}
             self.values = values | taps
             left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
             stride = (self.tallest if left.is_across else self.deepest) + PAD
-            goal = self._held_at(self._held_area(), list(taps.values()))
+            goal = self._held_at(e.gep(area, e.i64(before), "i8"), list(taps.values()))
             self.packed = self.packer.lines(left, goal, rows, depth, stride, self.height)
         self.values = values
-
-    def _held_area(self) -> V:
-        """Where the packed left operand of the first tap begins."""
-        before = self._right_bytes() if self.packs_right else 0
-        area = self.memory.packing_area(before + self.held * self._left_bytes())
-        return self.e.gep(area, self.e.i64(before), "i8")
 
     def _held_at(self, area: V, taps: Sequence[V]) -> V:
         """Where that of a tap begins."""
@@ -294,14 +290,15 @@ class Gemm:
                 right = self.packer.panels(right, area, width, size, self.width)
             for row, height in self._blocks(rows, self.tallest) if packs_left else [(e.i64(0), rows)]:
                 left = self._operand(roles.left, begin, roles.rows, row)
-                if packs_left and self.packed is not None:
-                    at = self._held_at(self._held_area(), [self.values[axis.name] for axis in roles.taps])
-                    left = replace(self.packed, start=at)
-                elif packs_left:
+                if packs_left:
                     assert area is not None
                     goal = e.gep(area, e.i64(right_bytes), "i8")
-                    stride = (self.tallest if left.is_across else self.deepest) + PAD
-                    left = self.packer.lines(left, goal, height, size, stride, self.height)
+                    if self.packed is not None:
+                        at = self._held_at(goal, [self.values[axis.name] for axis in roles.taps])
+                        left = replace(self.packed, start=at)
+                    else:
+                        stride = (self.tallest if left.is_across else self.deepest) + PAD
+                        left = self.packer.lines(left, goal, height, size, stride, self.height)
                 target = _Target(row, height, column, adds, ends)
                 by_panels(
                     e, width, self.width, self.lanes,
