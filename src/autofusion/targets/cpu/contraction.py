@@ -12,10 +12,11 @@ from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter
-from autofusion.targets.cpu.gemm import STREAMED, Epilogue, Gemm
+from autofusion.targets.cpu.gemm import STREAMED, Gemm, turns
 from autofusion.targets.cpu.lanes import MEMORY
 from autofusion.targets.cpu.loops import Memory, Nest
 from autofusion.targets.cpu.roles import Panels, Roles
+from autofusion.targets.cpu.tiles import Epilogue
 from autofusion.targets.vecmath.values import V
 
 
@@ -41,10 +42,17 @@ def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | No
     others = tuple(a for a in axes if a is not contiguous and a is not row)
     depth = max(statement.reduced, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30)
     taps = tuple(a for a in statement.reduced if a is not depth)
+    turned = cuts.pop((row.name, side), None) if row is not None else None
+    if turned is not None:
+        found = Roles(contiguous, row, depth, taps, others, refs[1 - side], refs[side], refs[2], turned, turned=True)
+        return None if cuts else found
     columns, cut = cuts.pop((contiguous.name, 1 - side), None), cuts.pop((depth.name, side), None)
     if cuts or (cut is not None and cut.width % (target.lane_bytes // statement.dtype.size)):
         return None
-    return Roles(row, contiguous, depth, taps, others, refs[side], refs[1 - side], refs[2], columns, cut is not None)
+    roles = Roles(row, contiguous, depth, taps, others, refs[side], refs[1 - side], refs[2], columns, cut is not None)
+    if row is not None and turns(roles, statement, target):
+        return Roles(contiguous, row, depth, taps, others, refs[1 - side], refs[side], refs[2], turned=True)
+    return roles
 
 
 def panels_of(offset: Dim, axis: str) -> Panels | None:
@@ -89,12 +97,12 @@ def emit(
     shape = _classify(memory, statement, target)
     if shape is None:
         return Emitted.NOTHING
-    few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED)
+    few = shape.rows is None or (not shape.turned and isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED)
     if few and shape.panels is None and shape.step(shape.right, shape.columns) != 1:
         return Emitted.NOTHING  # dot products along the contiguous depth are better than gathered columns
     if epilogue is not None:
         axis = Nest(e, memory, epilogue.cluster, values, target.lane_bytes).vector_axis
-        epilogue = epilogue if axis == shape.columns else None
+        epilogue = epilogue if axis == shape.contiguous else None
     Gemm(e, memory, statement, shape, dict(values), target, epilogue).emit()
     return Emitted.PRODUCT if epilogue is None else Emitted.ALL
 

@@ -23,20 +23,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autofusion.dims import Dim, coefficient_of, symbol
-from autofusion.dtypes import DType
-from autofusion.kernel.ir import Access, Axis, Contract, Statement
+from autofusion.kernel.ir import Axis, Contract
 from autofusion.target import Target
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, is_number
-from autofusion.targets.cpu.facts import Facts
-from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
+from autofusion.targets.cpu.lanes import MEMORY, REGISTER, first_lanes, load_contiguous, store_contiguous
 from autofusion.targets.cpu.loops import Memory, Nest, Ref
-from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
+from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels, transposed
 from autofusion.targets.cpu.roles import Roles
+from autofusion.targets.cpu.tiles import FIRST_COLUMN, FIRST_ROW, Epilogue, Goal, Near, Part, Tile, When
 from autofusion.targets.vecmath.values import V, vector
 
 DEPTH = 4096  # bytes: of a packed block's lines, at most
@@ -61,14 +60,8 @@ LATENCY = 8  # multiply-adds that a core needs in flight
 def register_tile(
     rows: int, columns: int, lanes: int, registers: int, widths: Sequence[int] = range(1, 9)
 ) -> tuple[int, int]:
-    """Rows and vectors of a register tile: the fewest cycles for all of them on a core with two multiply-adds and two
-    loads a cycle, each tile paying for its sums' way in and out; of equals the tallest, whose panels are narrow."""
-
-    def cycles(height: int, width: int) -> float:
-        step = max(height * width, height + width, LATENCY) / 2
-        tiles = -(-rows // height) * -(-columns // (width * lanes))
-        return tiles * (step + 0.5)
-
+    """Rows and vectors of a register tile: the fewest cycles for all of them; of equals the tallest, whose panels are
+    narrow."""
     tiles = [
         (height, width)
         for width in widths
@@ -76,18 +69,43 @@ def register_tile(
         for height in range(1, min(14, rows) + 1)
         if height * width + width + 1 <= registers
     ]
-    return min(tiles, key=lambda tile: (cycles(*tile), -tile[0]))
+    return min(tiles, key=lambda tile: (step_cycles(rows, columns, lanes, *tile), -tile[0]))
 
 
-@dataclass(frozen=True)
-class Epilogue:
-    """What follows a contraction elementwise on its result. `private`: nothing else reads the result."""
+def step_cycles(rows: int, columns: int, lanes: int, height: int, width: int) -> float:
+    """Cycles that all tiles take for a step of the depth on a core with two multiply-adds and two loads a cycle, each
+    tile paying for its sums' way in and out."""
+    step = max(height * width, height + width, LATENCY) / 2
+    return -(-rows // height) * -(-columns // (width * lanes)) * (step + 0.5)
 
-    cluster: Cluster
-    private: bool
+
+def registers_of(target: Target) -> int:
+    """Vector registers of a core."""
+    return 32 if target.lane_bytes == 64 or "neon" in target.features else 16
 
 
-When = V | bool  # known now, or a condition at run time
+def turns(roles: Roles, statement: Contract, target: Target) -> bool:
+    """Whether it is faster to take the rows of a contraction for columns, and to turn each tile on its way out: a
+    convolution's images may be narrower than whole vectors; its rows, the filters, can be chosen in whole ones."""
+    size = statement.dtype.size
+    lanes, registers = target.lane_bytes // size, registers_of(target)
+    axes = (roles.depth, *roles.taps, roles.rows)
+    if not all(axis is not None and isinstance(axis.extent, int) and axis.extent > 0 for axis in axes):
+        return False
+    if roles.panels is not None or roles.cut or not (roles.taps or roles.others) or lanes < 4:
+        return False
+    if roles.right.dtype is not statement.dtype or not isinstance(roles.step(roles.right, roles.columns), int):
+        return False
+    if any(coefficient_of(roles.left.offset, axis.name) != 0 for axis in roles.others):
+        return False
+    rows, columns, terms = _count(roles.rows), _count(roles.columns), math.prod(map(_count, (roles.depth, *roles.taps)))
+    often = math.prod(map(_count, roles.others)) * columns > FEW_PANELS * registers
+    if not often or rows * terms * size > HELD or _count(roles.depth) * size > DEPTH:
+        return False
+    straight = step_cycles(rows, columns, lanes, *register_tile(rows, columns, lanes, registers))
+    turned = step_cycles(columns, rows, lanes, *register_tile(columns, rows, lanes, registers))
+    squares = -(-columns // lanes) * -(-rows // lanes)
+    return terms * straight > terms * turned + squares * lanes * lanes.bit_length()
 
 
 class Gemm:
@@ -112,7 +130,7 @@ class Gemm:
         self.epilogue = epilogue
         self.scalar = REGISTER[statement.dtype]
         self.lanes = target.lane_bytes // statement.dtype.size
-        registers = 32 if target.lane_bytes == 64 or "neon" in target.features else 16
+        registers = registers_of(target)
         rows, columns = (_count(axis) for axis in (roles.rows, roles.columns))
         widths: Sequence[int] = range(1, 9)
         if roles.panels is not None and rows > STREAMED and roles.panels.width % self.lanes == 0:
@@ -125,9 +143,11 @@ class Gemm:
         size = statement.dtype.size
         self.held = self._held(rows, columns)
         dense = neighbours or roles.step(roles.right, roles.columns) == 2
-        self.inside = self._inside() if self.held and dense else ()
-        self.packs_right = self.packs_right and not self.inside
-        self.packs_left = self.held > 0 or self._packs_left(rows, columns)
+        within = self._within()
+        self.inside = roles.taps if roles.turned else roles.taps[within:] if self.held and dense else ()
+        self.apart = roles.taps[:within] if roles.turned else ()
+        self.packs_right = self.packs_right and not self.inside and not roles.turned
+        self.packs_left = not roles.turned and (self.held > 0 or self._packs_left(rows, columns))
         most = DEPTH // size
         if self.packs_right and rows <= LOW:
             most = min(most, max(SHALLOW, RESIDENT // (min(columns, WIDTH // size) * size)))
@@ -137,12 +157,14 @@ class Gemm:
         self.tallest = _even(
             1 if roles.rows is None else roles.rows.extent, max(1, NEAR // (self.deepest * size)), self.height
         )
-        if self.held:
+        if self.held or roles.turned:
             self.deepest, self.tallest = _count(roles.depth), -(-rows // self.height) * self.height
-        self.widest = _even(roles.columns.extent, WIDTH // size, self.panel)
+        self.widest = -(-columns // self.panel) * self.panel if roles.turned else \
+            _even(roles.columns.extent, WIDTH // size, self.panel)
         self.packer = Packer(e, self.lanes, statement.dtype)
-        self.packed: Block | None = None  # the left operand of the first tap, once it is
-        near = f"[{self.height * self.panel} x {self.scalar}]"
+        self.packed: Block | None = None  # the operand that is held, of the first tap, once it is packed
+        self.line = -(-self.height // self.lanes) * self.lanes if roles.turned else self.panel  # of sums that are near
+        near = f"[{self.line * (self.panel if roles.turned else self.height)} x {self.scalar}]"
         self.near = e.slot(near, ALIGN) if epilogue is not None and epilogue.private else None
 
     def _packs_left(self, rows: int, columns: int) -> bool:
@@ -158,10 +180,12 @@ class Gemm:
         return meets or left.dtype is not self.statement.dtype or self.roles.step(left, self.roles.depth) != 1
 
     def _held(self, rows: int, columns: int) -> int:
-        """The number of taps for which the left operand, a convolution's weights, say, is packed before all else, where
-        that pays: it is the same along the other axes and small, its elements lie apart or it is summed over taps. 0
-        where it is packed block by block, or not."""
+        """The number of taps for which an operand, a convolution's weights, say, is packed before all else: the right
+        one where the result is turned, or the left one, where that pays: it is the same along the other axes and small,
+        its elements lie apart or it is summed over taps. 0 where it is packed block by block, or not."""
         roles, size = self.roles, self.statement.dtype.size
+        if roles.turned:
+            return math.prod(map(_count, roles.taps)) if roles.panels is None else 0
         axes = (roles.depth, *roles.taps, *([roles.rows] if roles.rows is not None else []))
         known = all(isinstance(axis.extent, int) and axis.extent > 0 for axis in axes)
         same = all(coefficient_of(roles.left.offset, axis.name) == 0 for axis in roles.others)
@@ -174,14 +198,14 @@ class Gemm:
         often = math.prod(map(_count, roles.others)) * columns > FEW_PANELS * self.panel
         return taps if small and often else 0
 
-    def _inside(self) -> tuple[Axis, ...]:
-        """The last taps, as many as are summed over in registers; sums over the others are added to the result."""
+    def _within(self) -> int:
+        """The first of the last taps that are summed over in registers; sums over the others are added up."""
         taps, terms = self.roles.taps, _count(self.roles.depth)
         first = len(taps)
         while first and terms * _count(taps[first - 1]) <= TERMS:
             first -= 1
             terms *= _count(taps[first])
-        return taps[first:]
+        return first
 
     def emit(self) -> None:
         e, roles, accumulates = self.e, self.roles, self.statement.accumulate
@@ -208,27 +232,36 @@ class Gemm:
                 self._block(begin, size, adds, self._joined("and", [*ends, *ended], True))
 
     def _hold(self) -> None:
-        """Pack the left operand for every tap."""
+        """Pack the operand for every tap."""
         e, roles, values = self.e, self.roles, self.values
         rows, depth = e.i64(_count(roles.rows)), e.i64(_count(roles.depth))
         assert _count(roles.rows) <= self.tallest
         before = self._right_bytes() if self.packs_right else 0
-        area = self.memory.packing_area(before + self.held * self._left_bytes())
+        area = self.memory.packing_area(before + self.held * self._held_bytes())
         with ExitStack() as stack:
             taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in roles.taps}
             self.values = values | taps
-            left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
-            stride = (self.tallest if left.is_across else self.deepest) + PAD
             goal = self._held_at(e.gep(area, e.i64(before), "i8"), list(taps.values()))
-            self.packed = self.packer.lines(left, goal, rows, depth, stride, self.height)
+            if roles.turned:
+                right = self._operand(roles.right, e.i64(0), roles.columns, e.i64(0))
+                self.packed = self.packer.panels(right, goal, e.i64(_count(roles.columns)), depth, self.width)
+            else:
+                left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
+                stride = (self.tallest if left.is_across else self.deepest) + PAD
+                self.packed = self.packer.lines(left, goal, rows, depth, stride, self.height)
+        self.packed = replace(self.packed, start=e.gep(area, e.i64(before), "i8"))
         self.values = values
+
+    def _held_bytes(self) -> int:
+        """Of what is held for a tap."""
+        return self._right_bytes() if self.roles.turned else self._left_bytes()
 
     def _held_at(self, area: V, taps: Sequence[V]) -> V:
         """Where that of a tap begins."""
         e, number = self.e, self.e.i64(0)
         for axis, value in zip(self.roles.taps, taps, strict=True):
             number = e.add(e.mul(number, e.i64(_count(axis))), value)
-        return e.gep(area, e.mul(number, e.i64(self._left_bytes())), "i8")
+        return e.gep(area, e.mul(number, e.i64(self._held_bytes())), "i8")
 
     def _joined(self, operation: str, conditions: list[V], otherwise: bool) -> When:
         """All conditions in one; what it is where there is none."""
@@ -288,18 +321,20 @@ class Gemm:
             if packs_right:
                 assert area is not None
                 right = self.packer.panels(right, area, width, size, self.width)
+            elif roles.turned and self.packed is not None:
+                right = self.packed
             for row, height in self._blocks(rows, self.tallest) if packs_left else [(e.i64(0), rows)]:
                 left = self._operand(roles.left, begin, roles.rows, row)
                 if packs_left:
                     assert area is not None
                     goal = e.gep(area, e.i64(right_bytes), "i8")
                     if self.packed is not None:
-                        at = self._held_at(goal, [self.values[axis.name] for axis in roles.taps])
+                        at = self._held_at(self.packed.start, [self.values[axis.name] for axis in roles.taps])
                         left = replace(self.packed, start=at)
                     else:
                         stride = (self.tallest if left.is_across else self.deepest) + PAD
                         left = self.packer.lines(left, goal, height, size, stride, self.height)
-                target = _Target(row, height, column, adds, ends)
+                target = Goal(row, height, column, adds, ends)
                 by_panels(
                     e, width, self.width, self.lanes,
                     lambda at, masks, count: self._rows(target, left, right, at, masks, count, size),  # noqa: B023
@@ -336,14 +371,14 @@ class Gemm:
 
     # -- the micro-kernel --------------------------------------------------------------------------------------------
     def _rows(
-        self, target: _Target, left: Block, right: Block, at: V, masks: list[V | None], count: V, size: V
+        self, target: Goal, left: Block, right: Block, at: V, masks: list[V | None], count: V, size: V
     ) -> None:
         """All rows of one panel of columns."""
         e = self.e
         panel = [right.at(e, e.i64(0), e.add(at, e.i64(n * self.lanes))) for n in range(len(masks))]
         following = right.at(e, e.i64(0), e.add(at, e.i64(self.panel))) if right.panel == self.panel else None
         if self.roles.rows is None or target.height.ref == "1":
-            tile = _Tile(e.i64(0), e.i64(1), 1, True, e.add(target.column, at), count, masks, panel, following)
+            tile = Tile(e.i64(0), e.i64(1), 1, True, e.add(target.column, at), count, masks, panel, following)
             self._tile(target, tile, left, right, size)
             return
         heights = [int(target.height.ref)] if is_number(target.height.ref) else [self.roles.rows.extent, self.tallest]
@@ -351,52 +386,113 @@ class Gemm:
         with e.loop(e.i64(0), target.height, e.i64(self.height)) as row:
             rest = e.i64(self.height) if exact else e.least(e.sub(target.height, row), e.i64(self.height))
             column = e.add(target.column, at)
-            tile = _Tile(row, rest, self.height, exact, column, count, masks, panel, following)
+            tile = Tile(row, rest, self.height, exact, column, count, masks, panel, following)
             self._tile(target, tile, left, right, size)
 
-    def _tile(self, target: _Target, tile: _Tile, left: Block, right: Block, size: V) -> None:
+    def _tile(self, target: Goal, tile: Tile, left: Block, right: Block, size: V) -> None:
         """The sums of a tile: over the depth, with what the target holds already, and out."""
         e = self.e
         type_ = vector(self.scalar, self.lanes)
         rows = self._row_numbers(tile)
-        goals = [self._goal(e.add(target.row, row), tile.column) for row in rows]
-        pointers = [[e.gep(goal, e.i64(n * self.lanes), self.scalar) for n in range(len(tile.masks))] for goal in goals]
         sums = [[e.slot(type_) for _ in tile.masks] for _ in rows]
-        for slot in (slot for line in sums for slot in line):
-            e.set(slot, e.const(type_, 0))
+        leaving = [] if self.roles.turned else self._in_rows(target, tile, rows, sums)
+        self._clear(sums)
         if target.adds is not False:
-            for pointer in (pointer for line in pointers for pointer in line):
-                e.prefetch(pointer)
+            for part in leaving:
+                e.prefetch(part.pointer)
         if size.ref != "0":
-            with ExitStack() as stack:
-                if self.inside:
-                    tile, left = self._at_taps(stack, tile, left)
-                self._multiply(tile, rows, left, right, size, sums)
+            self._sum(tile, rows, left, right, size, sums)
+        if self.roles.turned:
+            leaving = self._turned(target, tile, sums)
         if target.adds is not False:
             with self._when(target.adds):
-                self._add(sums, pointers, tile.masks)
+                self._add(leaving)
         if self.near is None or target.ends is not True:
             kept = target.ends if self.near is not None else False
             with self._when(kept if isinstance(kept, bool) else e.op("xor", kept, V("i1", "true"))):
-                for line, places in zip(sums, pointers, strict=True):
-                    for slot, pointer, mask in zip(line, places, tile.masks, strict=True):
-                        store_contiguous(e, e.get(slot, type_), pointer, self.statement.dtype, mask)
+                for part in leaving:
+                    store_contiguous(e, e.get(part.slot, type_), part.pointer, self.statement.dtype, part.mask)
         if self.epilogue is not None:
             with self._when(target.ends):
-                self._finish(self.epilogue.cluster, target, tile, sums)
+                self._finish(self.epilogue.cluster, target, tile, leaving)
 
-    def _at_taps(self, stack: ExitStack, tile: _Tile, left: Block) -> tuple[_Tile, Block]:
-        """Inside loops over the last taps: the operands of one of them."""
+    def _clear(self, sums: list[list[V]]) -> None:
+        for slot in (slot for line in sums for slot in line):
+            self.e.set(slot, self.e.const(vector(self.scalar, self.lanes), 0))
+
+    def _sum(self, tile: Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
+        """The products of the block's depth, of all taps that are inside."""
+        e, type_ = self.e, vector(self.scalar, self.lanes)
+        if not self.apart:
+            with ExitStack() as stack:
+                if self.inside:
+                    taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.inside}
+                    tile, left = self._at_taps(taps, tile, left)
+                self._multiply(tile, rows, left, right, size, sums)
+            return
+        total = [[e.slot(type_) for _ in line] for line in sums]
+        self._clear(total)
+        pairs = [pair for lines in zip(sums, total, strict=True) for pair in zip(*lines, strict=True)]
+        with ExitStack() as outer:
+            taps = {axis.name: outer.enter_context(self._loop(axis)) for axis in self.apart}
+            self._clear(sums)
+            with ExitStack() as stack:
+                taps |= {a.name: stack.enter_context(self._loop(a)) for a in self.inside if a not in self.apart}
+                self._multiply(*self._at_taps(taps, tile, left)[:1], rows, self._at_taps(taps, tile, left)[1], right, size, sums)
+            for part, whole in pairs:
+                e.set(whole, self._plus(e.get(part, type_), e.get(whole, type_)))
+        for part, whole in pairs:
+            e.set(part, e.get(whole, type_))
+
+    def _at_taps(self, taps: dict[str, V], tile: Tile, left: Block) -> tuple[Tile, Block]:
+        """The operands of one of the taps inside."""
+        roles = self.roles
+        numbers = [taps.get(axis.name, self.e.i64(0)) for axis in roles.taps]
+        panel = [self._moved(pointer, roles.right, numbers) for pointer in tile.panel]
+        return replace(tile, panel=panel), replace(left, start=self._moved(left.start, roles.left, numbers))
+
+    def _moved(self, pointer: V, ref: Ref, taps: Sequence[V]) -> V:
+        """From an operand's element at the first tap to the one at another."""
         e, roles = self.e, self.roles
-        inside = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.inside}
-        taps = [inside.get(axis.name, e.i64(0)) for axis in roles.taps]
+        if self.held and ref is (roles.right if roles.turned else roles.left):
+            return self._held_at(pointer, taps)
         moved = e.i64(0)
         for axis, value in zip(roles.taps, taps, strict=True):
-            moved = e.add(moved, e.mul(value, emit_dim(e, roles.step(roles.right, axis), self.values)))
-        panel = [e.gep(pointer, moved, MEMORY[roles.right.dtype]) for pointer in tile.panel]
-        return replace(tile, panel=panel), replace(left, start=self._held_at(left.start, taps))
+            moved = e.add(moved, e.mul(value, emit_dim(e, roles.step(ref, axis), self.values)))
+        return e.gep(pointer, moved, MEMORY[ref.dtype])
 
-    def _row_numbers(self, tile: _Tile) -> list[V]:
+    def _in_rows(self, target: Goal, tile: Tile, rows: list[V], sums: list[list[V]]) -> list[Part]:
+        """Sums as they leave: each row's vectors are contiguous."""
+        e, parts = self.e, []
+        for r, (row, line) in enumerate(zip(rows, sums, strict=True)):
+            goal = self._goal(e.add(target.row, row), tile.column)
+            for n, (slot, mask) in enumerate(zip(line, tile.masks, strict=True)):
+                at = n * self.lanes
+                parts.append(Part(slot, e.gep(goal, e.i64(at), self.scalar), mask, r * self.panel + at))
+        return parts
+
+    def _turned(self, target: Goal, tile: Tile, sums: list[list[V]]) -> list[Part]:
+        """Sums as they leave where rows are contiguous: squares of them are transposed, and each column's are."""
+        e, lanes, parts = self.e, self.lanes, []
+        type_ = vector(self.scalar, lanes)
+        assert is_number(tile.count.ref)
+        for first in range(0, tile.height, lanes):
+            left = e.sub(tile.rows, e.i64(first))
+            mask = None
+            if not (is_number(left.ref) and int(left.ref) >= lanes):
+                mask = first_lanes(e, left if is_number(left.ref) else e.select(e.cmp("icmp sgt", left, e.i64(0)), left, e.i64(0)), lanes)
+            for n in range(len(tile.masks)):
+                square = [e.get(line[n], type_) for line in sums[first : first + lanes]]
+                square += [e.const(type_, 0)] * (lanes - len(square))
+                for k, value in enumerate(transposed(e, square)[: int(tile.count.ref) - n * lanes]):
+                    column = n * lanes + k
+                    slot = e.slot(type_)
+                    e.set(slot, value)
+                    goal = self._goal(e.add(e.add(target.row, tile.row), e.i64(first)), e.add(tile.column, e.i64(column)))
+                    parts.append(Part(slot, goal, mask, column * self.line + first))
+        return parts
+
+    def _row_numbers(self, tile: Tile) -> list[V]:
         """The rows of a tile; the last one again for those past the end."""
         e = self.e
         if tile.exact:
@@ -404,7 +500,7 @@ class Gemm:
         last = e.sub(tile.rows, e.i64(1))
         return [e.add(tile.row, e.least(e.i64(n), last)) for n in range(tile.height)]
 
-    def _multiply(self, tile: _Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
+    def _multiply(self, tile: Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
         """The products of the block's depth, on top of the sums."""
         e = self.e
         type_ = vector(self.scalar, self.lanes)
@@ -441,13 +537,13 @@ class Gemm:
         counts = [int(size.ref)] if is_number(size.ref) else [extent, self.deepest] if isinstance(extent, int) else [1]
         return next(n for n in (UNROLL, UNROLL // 2, 1) if all(count % n == 0 for count in counts))
 
-    def _fetch(self, tile: _Tile, right: Block, size: V, unroll: int) -> tuple[V, int, int] | None:
+    def _fetch(self, tile: Tile, right: Block, size: V, unroll: int) -> tuple[V, int, int] | None:
         """Where a tile of rows begins to ask for its share of the next panel, bytes of it a step of the depth, and
         cache lines a turn of the loop; None where there is one tile: a panel is read once."""
         e = self.e
         rows = min(_count(self.roles.rows), self.tallest)
         tiles = -(-rows // self.height)
-        if tile.following is None or tiles < 2:
+        if tile.following is None or tiles < 2 or self.roles.turned:
             return None
         row_bytes = self.panel * right.dtype.size
         lines = max(1, -(-row_bytes * unroll // (LINE * tiles)))
@@ -455,14 +551,15 @@ class Gemm:
         number = tile.row if tile.row.ref == "0" else e.op("udiv", tile.row, e.i64(self.height))
         return e.gep(tile.following, e.mul(e.mul(number, size), e.i64(each)), "i8"), each, lines
 
-    def _add(self, sums: list[list[V]], pointers: list[list[V]], masks: list[V | None]) -> None:
+    def _add(self, leaving: list[Part]) -> None:
         """What the target holds, on top of the sums: all of it before a row that is repeated is stored."""
         e = self.e
-        add = "fadd" if self.statement.dtype.is_float else "add"
-        for line, places in zip(sums, pointers, strict=True):
-            for slot, pointer, mask in zip(line, places, masks, strict=True):
-                held = load_contiguous(e, pointer, self.statement.dtype, self.lanes, mask)
-                e.set(slot, e.op(add, held, e.get(slot, held.type)))
+        for part in leaving:
+            held = load_contiguous(e, part.pointer, self.statement.dtype, self.lanes, part.mask)
+            e.set(part.slot, self._plus(held, e.get(part.slot, held.type)))
+
+    def _plus(self, a: V, b: V) -> V:
+        return self.e.op("fadd" if self.statement.dtype.is_float else "add", a, b)
 
     def _multiply_add(self, a: V, b: V, c: V) -> V:
         e = self.e
@@ -478,21 +575,21 @@ class Gemm:
         return self.e.gep(ref.base, emit_dim(self.e, ref.offset, at), self.scalar)
 
     # -- the epilogue ------------------------------------------------------------------------------------------------
-    def _finish(self, cluster: Cluster, target: _Target, tile: _Tile, sums: list[list[V]]) -> None:
+    def _finish(self, cluster: Cluster, target: Goal, tile: Tile, leaving: list[Part]) -> None:
         """What follows, on one tile: on its sums in a few lines of the first-level cache, or where they were stored."""
         e, roles = self.e, self.roles
         row = e.add(target.row, tile.row)
         memory = self.memory
         if self.near is not None:
             type_ = vector(self.scalar, self.lanes)
-            for r, line in enumerate(sums):
-                for n, slot in enumerate(line):
-                    pointer = e.gep(self.near, e.i64(r * self.panel + n * self.lanes), self.scalar)
-                    store_contiguous(e, e.get(slot, type_), pointer, self.statement.dtype, None)
-            offset = symbol(roles.columns.name) - symbol(FIRST_COLUMN)
+            for part in leaving:
+                pointer = e.gep(self.near, e.i64(part.near), self.scalar)
+                store_contiguous(e, e.get(part.slot, type_), pointer, self.statement.dtype, None)
+            along, across = (1, self.line) if roles.turned else (self.line, 1)
+            offset = (symbol(roles.columns.name) - symbol(FIRST_COLUMN)) * across
             if roles.rows is not None:
-                offset = offset + (symbol(roles.rows.name) - symbol(FIRST_ROW)) * self.panel
-            memory = _Near(self.memory, self.statement.target.name, Ref(self.near, self.statement.dtype, offset))
+                offset = offset + (symbol(roles.rows.name) - symbol(FIRST_ROW)) * along
+            memory = Near(self.memory, self.statement.target.name, Ref(self.near, self.statement.dtype, offset))
         ranges = {roles.columns.name: (tile.column, tile.count)}
         if roles.rows is not None:
             ranges[roles.rows.name] = (row, tile.rows)
@@ -500,68 +597,6 @@ class Gemm:
         axes = tuple(a for a in cluster.axes if a.name in ranges)
         within = Cluster(axes, cluster.reduced, cluster.statements)
         Nest(e, memory, within, values, self.lane_bytes).emit(ranges)
-
-
-FIRST_ROW, FIRST_COLUMN = "tile_row", "tile_column"  # of the tile that an epilogue works on
-
-
-@dataclass(frozen=True)
-class _Near:
-    """The memory of a nest that finds the sums of a tile near."""
-
-    memory: Memory
-    name: str
-    sums: Ref
-
-    @property
-    def facts(self) -> Facts:
-        return self.memory.facts
-
-    def ref(self, access: Access) -> Ref:
-        return self.sums if access.name == self.name else self.memory.ref(access)
-
-    def in_memory(self, name: str) -> bool:
-        return self.memory.in_memory(name)
-
-    def is_past(self, ref: Ref) -> bool:
-        return self.memory.is_past(ref)
-
-    def dtype(self, name: str) -> DType:
-        return self.memory.dtype(name)
-
-    def packing_area(self, size: int) -> V:
-        return self.memory.packing_area(size)
-
-    def record(self, statement: Statement, bad: V, position: V) -> None:
-        self.memory.record(statement, bad, position)
-
-
-@dataclass(frozen=True)
-class _Target:
-    """A block of the result: its first row and column, how many rows, whether sums are added to what it holds, and
-    whether they are complete with this block of the depth."""
-
-    row: V
-    height: V
-    column: V
-    adds: When
-    ends: When
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """A register tile: its first row in the block, how many of `height` rows there are, its first column in the result
-    and how many there are, the vectors' masks, where the right operand's vectors begin, and the next panel."""
-
-    row: V
-    rows: V
-    height: int
-    exact: bool
-    column: V
-    count: V
-    masks: list[V | None]
-    panel: list[V]
-    following: V | None
 
 
 def _count(axis: Axis | None) -> int:

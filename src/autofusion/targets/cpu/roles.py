@@ -19,9 +19,9 @@ class Panels:
 
 @dataclass(frozen=True)
 class Roles:
-    """The axes of a contraction by their role; `target` is contiguous along the columns. `panels`: how the right
-    operand's columns lie where its constants were put in panels; `cut`: the left operand's depth lies in panels of
-    whole vectors."""
+    """The axes of a contraction by their role; `target` is contiguous along the columns, or along the rows where it is
+    `turned`. `panels`: how the right operand's columns lie where its constants were put in panels; `cut`: the left
+    operand's depth lies in panels of whole vectors."""
 
     rows: Axis | None
     columns: Axis
@@ -33,6 +33,15 @@ class Roles:
     target: Ref
     panels: Panels | None = None
     cut: bool = False
+    turned: bool = False
+
+    @property
+    def contiguous(self) -> Axis:
+        """The axis that the target is contiguous along."""
+        if not self.turned:
+            return self.columns
+        assert self.rows is not None
+        return self.rows
 
     def step(self, ref: Ref, axis: Axis | None) -> Dim:
         """The step of an operand along an axis, in elements."""
