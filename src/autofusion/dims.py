@@ -611,6 +611,16 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
     return left - (left - right) * (left > right) if atom.kind == "min" else left + (right - left) * (left < right)
 
 
+def divisors(dim: Dim, axis: str) -> set[int]:
+    """The numbers that an axis is divided by."""
+    return {
+        atom.right
+        for atoms, _ in terms_of(dim)
+        for atom in atoms
+        if isinstance(atom, Compound) and isinstance(atom.right, int) and axis in symbols(alone(atom))
+    }
+
+
 def coefficient_of(dim: Dim, name: str) -> Dim | None:
     """The factor of axis `name` where the dim is `factor*name + rest` (rest free of it); None where not linear."""
     factor: Dim = 0

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import lcm
 
 from autofusion import text
-from autofusion.dims import Dim, Expr, evaluate, product, range_of, symbols
+from autofusion.dims import Dim, Expr, divisors, evaluate, product, range_of, symbols
 from autofusion.dtypes import DType
 from autofusion.errors import FormatError
 from autofusion.kernel.ir import (
@@ -285,12 +286,32 @@ def candidates(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     while True:
         make = _for_contraction if analysis.contractions else _for_vectors
         schedule = make(analysis, target, budget)
+        if target.unit_for(Kind.CONTRACT) is target.vector:
+            schedule = _unbroken(analysis, schedule)
         if schedule not in seen:
             seen.add(schedule)
             yield schedule
         if budget == 0:
             return
         budget //= 2
+
+
+def _unbroken(analysis: Analysis, schedule: Schedule) -> Schedule:
+    """The schedule with tiles that break no panel that a contraction reads: whole panels, or equal parts of one."""
+    params = {p.name for p in analysis.kernel.params}
+    operands = [a for s in analysis.contractions for a in (s.left, s.right) if a.name in params]
+    panels: dict[str, int] = {}
+    for index, name in ((i, name) for each in operands for i in each.index for name in symbols(i)):
+        panels[name] = lcm(panels.get(name, 1), *divisors(index, name))
+
+    def whole(tile: Tile) -> Tile:
+        panel = panels.get(tile.axis, 1)
+        if tile.size >= panel:
+            return Tile(tile.axis, tile.size // panel * panel)
+        return Tile(tile.axis, max(part for part in range(1, tile.size + 1) if panel % part == 0))
+
+    outer, stream = (tuple(map(whole, tiles)) for tiles in (schedule.outer, schedule.stream))
+    return replace(schedule, outer=outer, stream=stream)
 
 
 def passes_through(analysis: Analysis, target: Target) -> bool:

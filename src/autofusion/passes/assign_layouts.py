@@ -14,6 +14,8 @@ The views cost nothing: kernels address the constants through them. Columns that
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from autofusion import dims
@@ -24,6 +26,7 @@ from autofusion.ops import Kind
 from autofusion.passes.rewrite import Rewriter
 
 LEAST_DEPTH = 8  # rows of a matrix that is worth it
+LEAST_TERMS = 128  # that are summed over for a filter
 
 
 def run(graph: Graph, panel_bytes: int) -> Graph:
@@ -37,10 +40,13 @@ def run(graph: Graph, panel_bytes: int) -> Graph:
     for original in graph.nodes:
         node = rewriter.arrive(original)
         columns, taps = _by_columns(graph, original), _by_taps(graph, original)
+        filters = _by_filters(graph, original)
         for name in {*columns, *taps} & set(constants):
             data = graph.data[constants[name].digest]
             if name in packed:
                 pass
+            elif name in taps and name in filters and (width := _filters(data, taps[name], panel_bytes)):
+                packed[name] = _in_panels(rewriter, name, data, taps[name], width)
             elif name in taps:
                 packed[name] = _turned(rewriter, name, data, taps[name])
             elif width := _panel(constants[name].value, panel_bytes):
@@ -93,6 +99,42 @@ def _panel(value: Value, panel_bytes: int) -> int:
     assert isinstance(depth, int) and isinstance(columns, int)
     worth = value.dtype.is_float and not value.dtype.is_reduced
     return width if worth and depth >= LEAST_DEPTH and columns and columns % width == 0 else 0
+
+
+def _by_filters(graph: Graph, node: Node) -> list[str]:
+    """Operands of a contraction in which one axis is of the result and of no other operand, and is the last of those
+    that are not summed over."""
+    if node.kind is not Kind.CONTRACT:
+        return []
+    (region,) = index.regions(graph, node)
+    found = []
+    for operand in region.operands:
+        others = {name for o in region.operands if o is not operand for i in o.index for name in dims.symbols(i)}
+        kept = [i for i in operand.index if dims.symbols(i) and dims.symbols(i).isdisjoint(region.reduced)]
+        own = [i for i in kept if dims.symbols(i).isdisjoint(others)]
+        if len(own) == 1 and own[0] is kept[-1] and isinstance(own[0], dims.Expr) and own[0] in region.output[:-1]:
+            found.append(operand.value)
+    return found
+
+
+def _filters(array: Array, order: tuple[int, ...], panel_bytes: int) -> int:
+    """Filters of a panel, where they are summed over enough terms; 0 otherwise. `order`: of the axes, the filters last
+    but one, the longest that is summed over last."""
+    width, shape = panel_bytes // array.dtype.itemsize, [array.shape[d] for d in order]
+    filters, terms = shape[-2], math.prod(shape) // max(1, shape[-2])
+    worth = array.dtype in (np.float32, np.float64)
+    return width if worth and terms >= LEAST_TERMS and filters and filters % width == 0 else 0
+
+
+def _in_panels(rewriter: Rewriter, name: str, array: Array, order: tuple[int, ...], width: int) -> Value:
+    """A constant in the given order of its axes, its filters in panels, and the views that undo it."""
+    *leading, filters, depth = (array.shape[d] for d in order)
+    apart = np.transpose(array, order).reshape(*leading, filters // width, width, depth)
+    constant = rewriter.constant(np.ascontiguousarray(np.swapaxes(apart, -1, -2)), f"{name}_panels")
+    rank = len(leading)
+    back = rewriter.transpose(constant, axes=(*range(rank + 1), rank + 2, rank + 1))
+    whole = rewriter.reshape(back, shape=(*leading, filters, depth))
+    return rewriter.transpose(whole, axes=tuple(int(d) for d in np.argsort(order)))
 
 
 def _repacked(rewriter: Rewriter, name: str, array: Array, width: int) -> Value:

@@ -30,7 +30,7 @@ def shifted(index: Dim, offsets: Mapping[str, Offset]) -> Dim:
     plain = substitute(index, {n: dims.add(o.start, sym(n)) for n, o in offsets.items()})
     if not isinstance(plain, Expr) or not _divided(plain, offsets):
         return plain
-    periods = {n: lcm(o.step, *divisors(index, n)) for n, o in offsets.items()}
+    periods = {n: lcm(o.step, *dims.divisors(index, n)) for n, o in offsets.items()}
     counted: dict[str, Dim] = {n: sym(f"{n}_q") * period + sym(n) for n, period in periods.items()}
     counted |= {n: dims.add(counted[n], sym(f"{n}_r")) for n, o in offsets.items() if periods[n] != o.step}
     bounds = {n: o.bound for n, o in offsets.items()}
@@ -40,16 +40,6 @@ def shifted(index: Dim, offsets: Mapping[str, Offset]) -> Dim:
         return plain
     back = {f"{n}_q": dims.floordiv(o.start, periods[n]) for n, o in offsets.items()}
     return substitute(clean, back | {f"{n}_r": dims.modulo(o.start, periods[n]) for n, o in offsets.items()})
-
-
-def divisors(dim: Dim, axis: str) -> set[int]:
-    """The numbers that an axis is divided by."""
-    return {
-        atom.right
-        for atoms, _ in dims.terms_of(dim)
-        for atom in atoms
-        if isinstance(atom, dims.Compound) and isinstance(atom.right, int) and axis in symbols(dims.alone(atom))
-    }
 
 
 def _divided(dim: Dim, axes: Collection[str]) -> bool:

@@ -20,7 +20,7 @@ from autofusion.target import GM
 from autofusion.tile.block import Block, deepened, within
 from autofusion.tile.drain import BIAS, Drain
 from autofusion.tile.ir import Let, Loop, Put, Ring, Take
-from autofusion.tile.offsets import Offset, divisors, shifted
+from autofusion.tile.offsets import Offset, shifted
 
 if TYPE_CHECKING:
     from autofusion.tile.build import Builder
@@ -151,7 +151,7 @@ class Products:
         axis = statement.reduced[0]
         depth = within(self.of.schedule.block[2], axis)
         indices = (*statement.left.index, *statement.right.index)
-        parts = gcd(*[d for i in indices for d in divisors(i, axis.name)], 0)
+        parts = gcd(*[d for i in indices for d in dims.divisors(i, axis.name)], 0)
         while parts and parts % depth:
             depth -= 1
         return depth

@@ -42,8 +42,7 @@ def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | No
     others = tuple(a for a in axes if a is not contiguous and a is not row)
     depth = max(statement.reduced, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30)
     taps = tuple(a for a in statement.reduced if a is not depth)
-    turned = cuts.pop((row.name, side), None) if row is not None else None
-    if turned is not None:
+    if row is not None and (turned := cuts.pop((row.name, side), None)) is not None:
         found = Roles(contiguous, row, depth, taps, others, refs[1 - side], refs[side], refs[2], turned, turned=True)
         return None if cuts else found
     columns, cut = cuts.pop((contiguous.name, 1 - side), None), cuts.pop((depth.name, side), None)
@@ -97,7 +96,9 @@ def emit(
     shape = _classify(memory, statement, target)
     if shape is None:
         return Emitted.NOTHING
-    few = shape.rows is None or (not shape.turned and isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED)
+    few = shape.rows is None or (
+        not shape.turned and isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED
+    )
     if few and shape.panels is None and shape.step(shape.right, shape.columns) != 1:
         return Emitted.NOTHING  # dot products along the contiguous depth are better than gathered columns
     if epilogue is not None:

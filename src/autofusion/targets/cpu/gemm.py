@@ -31,9 +31,9 @@ from autofusion.target import Target
 from autofusion.targets.cpu.clusters import Cluster
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, is_number
-from autofusion.targets.cpu.lanes import MEMORY, REGISTER, first_lanes, load_contiguous, store_contiguous
+from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
 from autofusion.targets.cpu.loops import Memory, Nest, Ref
-from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels, transposed
+from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels, mask_of, transposed
 from autofusion.targets.cpu.roles import Roles
 from autofusion.targets.cpu.tiles import FIRST_COLUMN, FIRST_ROW, Epilogue, Goal, Near, Part, Tile, When
 from autofusion.targets.vecmath.values import V, vector
@@ -159,8 +159,11 @@ class Gemm:
         )
         if self.held or roles.turned:
             self.deepest, self.tallest = _count(roles.depth), -(-rows // self.height) * self.height
-        self.widest = -(-columns // self.panel) * self.panel if roles.turned else \
-            _even(roles.columns.extent, WIDTH // size, self.panel)
+        self.widest = (
+            -(-columns // self.panel) * self.panel
+            if roles.turned
+            else _even(roles.columns.extent, WIDTH // size, self.panel)
+        )
         self.packer = Packer(e, self.lanes, statement.dtype)
         self.packed: Block | None = None  # the operand that is held, of the first tap, once it is packed
         self.line = -(-self.height // self.lanes) * self.lanes if roles.turned else self.panel  # of sums that are near
@@ -185,7 +188,8 @@ class Gemm:
         its elements lie apart or it is summed over taps. 0 where it is packed block by block, or not."""
         roles, size = self.roles, self.statement.dtype.size
         if roles.turned:
-            return math.prod(map(_count, roles.taps)) if roles.panels is None else 0
+            lies = roles.panels is not None or (columns <= self.panel and roles.step(roles.right, roles.columns) == 1)
+            return 0 if lies else math.prod(map(_count, roles.taps))
         axes = (roles.depth, *roles.taps, *([roles.rows] if roles.rows is not None else []))
         known = all(isinstance(axis.extent, int) and axis.extent > 0 for axis in axes)
         same = all(coefficient_of(roles.left.offset, axis.name) == 0 for axis in roles.others)
@@ -338,6 +342,7 @@ class Gemm:
                 by_panels(
                     e, width, self.width, self.lanes,
                     lambda at, masks, count: self._rows(target, left, right, at, masks, count, size),  # noqa: B023
+                    filled=roles.turned and not is_number(width.ref),  # tiles of panels have whole ones
                 )  # fmt: skip
 
     def _right_bytes(self) -> int:
@@ -370,9 +375,7 @@ class Gemm:
         return Block(start, along, across, ref.dtype, self.statement.dtype, width)
 
     # -- the micro-kernel --------------------------------------------------------------------------------------------
-    def _rows(
-        self, target: Goal, left: Block, right: Block, at: V, masks: list[V | None], count: V, size: V
-    ) -> None:
+    def _rows(self, target: Goal, left: Block, right: Block, at: V, masks: list[V | None], count: V, size: V) -> None:
         """All rows of one panel of columns."""
         e = self.e
         panel = [right.at(e, e.i64(0), e.add(at, e.i64(n * self.lanes))) for n in range(len(masks))]
@@ -438,7 +441,8 @@ class Gemm:
             self._clear(sums)
             with ExitStack() as stack:
                 taps |= {a.name: stack.enter_context(self._loop(a)) for a in self.inside if a not in self.apart}
-                self._multiply(*self._at_taps(taps, tile, left)[:1], rows, self._at_taps(taps, tile, left)[1], right, size, sums)
+                at, moved = self._at_taps(taps, tile, left)
+                self._multiply(at, rows, moved, right, size, sums)
             for part, whole in pairs:
                 e.set(whole, self._plus(e.get(part, type_), e.get(whole, type_)))
         for part, whole in pairs:
@@ -475,20 +479,17 @@ class Gemm:
         """Sums as they leave where rows are contiguous: squares of them are transposed, and each column's are."""
         e, lanes, parts = self.e, self.lanes, []
         type_ = vector(self.scalar, lanes)
-        assert is_number(tile.count.ref)
+        columns = int(tile.count.ref)
         for first in range(0, tile.height, lanes):
-            left = e.sub(tile.rows, e.i64(first))
-            mask = None
-            if not (is_number(left.ref) and int(left.ref) >= lanes):
-                mask = first_lanes(e, left if is_number(left.ref) else e.select(e.cmp("icmp sgt", left, e.i64(0)), left, e.i64(0)), lanes)
+            mask = mask_of(e, tile.rows, first, lanes)
+            row = e.add(e.add(target.row, tile.row), e.i64(first))
             for n in range(len(tile.masks)):
                 square = [e.get(line[n], type_) for line in sums[first : first + lanes]]
                 square += [e.const(type_, 0)] * (lanes - len(square))
-                for k, value in enumerate(transposed(e, square)[: int(tile.count.ref) - n * lanes]):
-                    column = n * lanes + k
+                for column, value in enumerate(transposed(e, square)[: columns - n * lanes], n * lanes):
                     slot = e.slot(type_)
                     e.set(slot, value)
-                    goal = self._goal(e.add(e.add(target.row, tile.row), e.i64(first)), e.add(tile.column, e.i64(column)))
+                    goal = self._goal(row, e.add(tile.column, e.i64(column)))
                     parts.append(Part(slot, goal, mask, column * self.line + first))
         return parts
 

@@ -214,10 +214,13 @@ def multiple(e: Emitter, count: V, step: int) -> V:
     return e.sub(count, e.op("urem", count, e.i64(step)))
 
 
-def by_panels(e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V, list[V | None], V], None]) -> None:
-    """`body(first column, masks, count)`: for the full panels in a loop, then for the rest, with a mask a vector."""
+def by_panels(
+    e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V, list[V | None], V], None], filled: bool = False
+) -> None:
+    """`body(first column, masks, count)`: for the full panels in a loop, then for the rest, with a mask a vector.
+    `filled`: there is no rest."""
     step = width * lanes
-    whole = multiple(e, columns, step)
+    whole = columns if filled else multiple(e, columns, step)
     if whole.ref != "0":
         with e.loop(e.i64(0), whole, e.i64(step)) as at:
             body(at, [None] * width, e.i64(step))
@@ -225,13 +228,13 @@ def by_panels(e: Emitter, columns: V, width: int, lanes: int, body: Callable[[V,
         return
     rest = e.sub(columns, whole)
     if is_number(rest.ref):
-        body(whole, [_mask(e, rest, n * lanes, lanes) for n in range(-(-int(rest.ref) // lanes))], rest)
+        body(whole, [mask_of(e, rest, n * lanes, lanes) for n in range(-(-int(rest.ref) // lanes))], rest)
         return
     with e.when(e.cmp("icmp sgt", rest, e.i64(0))):
-        body(whole, [_mask(e, rest, n * lanes, lanes) for n in range(width)], rest)
+        body(whole, [mask_of(e, rest, n * lanes, lanes) for n in range(width)], rest)
 
 
-def _mask(e: Emitter, count: V, before: int, lanes: int) -> V | None:
+def mask_of(e: Emitter, count: V, before: int, lanes: int) -> V | None:
     """The lanes of the vector behind `before` columns that lie below the count; None for all."""
     left = e.sub(count, e.i64(before))
     if is_number(left.ref):

@@ -33,7 +33,7 @@ from autofusion.kernel.ir import (
 from autofusion.ops.structure import strides_of
 from autofusion.placement import Span, first_fit
 from autofusion.target import GM, Target
-from autofusion.targets.cpu import contraction, gemm, scans
+from autofusion.targets.cpu import contraction, scans, tiles
 from autofusion.targets.cpu.clusters import Aliases, Cluster, cluster, with_epilogues
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, Module
@@ -361,7 +361,7 @@ class _Function:
 
     def _contract(self, statement: Contract, values: Mapping[str, V], follows: Cluster | None) -> None:
         private = statement.target.name in self.private
-        epilogue = gemm.Epilogue(follows, private) if follows is not None else None
+        epilogue = tiles.Epilogue(follows, private) if follows is not None else None
         emitted = contraction.emit(self.e, self, statement, values, self.target, epilogue)
         if emitted is contraction.Emitted.NOTHING:
             self._fold_products(statement, values)
