@@ -21,6 +21,7 @@ from autofusion.kernel.ir import Contract
 from autofusion.kernel.schedule import Analysis, propose
 from autofusion.targets.cpu import host
 from autofusion.targets.cpu.gemm import Gemm
+from autofusion.targets.cpu.turned import Turned
 
 F32 = DType.FLOAT32
 
@@ -88,6 +89,18 @@ CASES = {
     "of three axes": convolution(1, 6, 11, 20, rank=3),
     "constant": convolution(2, 32, 20, 48, constant=True),
     "constant, of one tap": convolution(2, 32, 20, 48, tap=1, constant=True),
+    "constant, in panels": convolution(2, 32, 20, 64, constant=True),
+    "constant, narrow": convolution(3, 64, 8, 128, constant=True),
+    "constant, one pixel wide": convolution(1, 16, 3, 64, constant=True, unpadded=True),
+    "constant, of many panels": convolution(1, 40, 7, 320, constant=True),
+    "constant, an odd number of panels": convolution(1, 24, 30, 160, constant=True),
+    "constant, filters tiled": convolution(1, 64, 60, 96, constant=True),
+    "constant, groups": convolution(2, 64, 18, 128, groups=2, constant=True),
+    "constant, far strided": convolution(1, 24, 40, 64, strides=(1, 3), constant=True),
+    "constant, dilated": convolution(1, 24, 19, 64, dilations=(2, 3), constant=True),
+    "constant, of a line": convolution(2, 32, 100, 64, tap=5, rank=1, constant=True),
+    "constant, of three axes": convolution(1, 16, 9, 32, rank=3, constant=True),
+    "constant, of many channels": convolution(1, 1100, 5, 32, constant=True),
     "transposed": transposed(24, 12, 20),
     "block": block(16, 14),
     "large block": block(64, 56),
@@ -114,7 +127,21 @@ def test_compiled(name: str, fuse: bool) -> None:
 
 
 @pytest.mark.parametrize("level", [n for n in ("sse2", "avx2", "avx512") if host.runs(host.named(n))])
-@pytest.mark.parametrize("name", ["three channels", "strided", "strided along columns", "dilated", "many filters"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "three channels",
+        "strided",
+        "strided along columns",
+        "dilated",
+        "many filters",
+        "groups of many",
+        "constant",
+        "constant, in panels",
+        "constant, narrow",
+        "constant, an odd number of panels",
+    ],
+)
 def test_levels(name: str, level: str) -> None:
     """Registers of other widths and counts."""
     graph = CASES[name]
@@ -142,28 +169,56 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Gemm]:
     return made
 
 
-def summed(kernel: Gemm) -> tuple[int, int]:
-    """Taps whose weights are packed before all else, and those of them that are summed over in registers."""
-    return kernel.held, math.prod(int(str(axis.extent)) for axis in kernel.inside)
+def summed(kernel: Gemm) -> tuple[bool, int, int]:
+    """Whether tiles are turned; taps whose weights are packed before all else; those that are summed over in a row."""
+    apart = kernel.apart if isinstance(kernel, Turned) else ()
+    taps = [axis for axis in kernel.inside if axis not in apart]
+    return kernel.roles.turned, kernel.held, math.prod(int(str(axis.extent)) for axis in taps)
 
 
 @pytest.mark.parametrize(
     ("graph", "taps"),
     [
-        (convolution(1, 16, 14, 30), (9, 9)),
-        (convolution(1, 3, 31, 30, constant=True), (9, 9)),
-        (convolution(1, 64, 56, 64, constant=True, unpadded=True), (9, 3)),  # 192 terms, 576 with all taps
-        (convolution(1, 24, 33, 20, strides=(2, 2)), (9, 9)),
-        (convolution(1, 24, 40, 20, strides=(1, 3)), (9, 1)),  # columns are packed, tap after tap
-        (convolution(1, 16, 14, 30, tap=1), (0, 1)),
+        (convolution(1, 16, 32, 30), (False, 9, 9)),
+        (convolution(1, 16, 14, 30), (True, 9, 9)),
+        (convolution(1, 3, 31, 30, constant=True), (False, 9, 9)),
+        (convolution(1, 60, 58, 32, unpadded=True), (True, 9, 3)),  # 180 terms, 540 with all taps
+        (convolution(1, 64, 56, 64, constant=True, unpadded=True), (True, 0, 3)),  # in panels
+        (convolution(1, 24, 33, 20, strides=(2, 2)), (True, 9, 9)),
+        (convolution(1, 24, 34, 30, unpadded=True, strides=(1, 3)), (True, 9, 9)),
+        (convolution(1, 24, 98, 30, unpadded=True, strides=(1, 3)), (False, 9, 1)),  # columns are packed, tap after tap
+        (convolution(1, 16, 14, 30, tap=1), (False, 0, 1)),
+        (convolution(1, 16, 6, 64), (False, 9, 9)),  # 36 pixels do not pay for turning filters
     ],
 )
-def test_taps_are_summed_over_in_registers(kernels: list[Gemm], graph: Graph, taps: tuple[int, int]) -> None:
+def test_taps_are_summed_over_in_registers(kernels: list[Gemm], graph: Graph, taps: tuple[bool, int, int]) -> None:
     given = arrays_for(graph)
     (found,) = api.compile_graph(graph).run(given)
     assert [summed(kernel) for kernel in kernels] == [taps]
     (expected,) = evaluate.run(graph, given)
     assert_close(found, expected, 4096)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("constant, ") and "one" not in name])
+def test_constant_filters_are_read_where_they_lie(kernels: list[Gemm], name: str) -> None:
+    api.compile_graph(CASES[name])
+    assert kernels
+    assert all(kernel.roles.turned and not kernel.held for kernel in kernels)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
+@pytest.mark.parametrize("width", range(1, 34, 4))
+def test_images_of_any_width(width: int, dtype: DType) -> None:
+    """Tiles of pixels and what is left of them; sums of small integers."""
+    F = GraphBuilder("width")
+    rng = np.random.default_rng(0)
+    x = F.input("x", dtype, (2, 16, 9, width + 2))
+    w = F.constant(rng.integers(-1, 2, (64, 16, 3, 3)).astype(dtype.numpy))
+    F.output(F.conv(x, w))
+    graph = F.build()
+    given = [rng.integers(-1, 2, graph.inputs[0].shape).astype(dtype.numpy)]
+    (found,) = api.compile_graph(graph).run(given)
+    assert np.array_equal(found, evaluate.run(graph, given)[0])
 
 
 @pytest.mark.parametrize(("channels", "tap", "filters"), [(128, 7, 40), (32, 14, 32), (300, 3, 16)])

@@ -112,6 +112,18 @@ def test_columns_of_a_product_fill_whole_vectors() -> None:
     assert scheduled(narrow).multiplying == pytest.approx(scheduled(wide).multiplying)
 
 
+def test_filters_may_fill_the_vectors_that_a_narrow_image_does_not() -> None:
+    def multiplying(width: int, filters: int) -> float:
+        def conv(F: GraphBuilder, x: Any, w: Any) -> Any:
+            return F.conv(x, w)
+
+        return scheduled(graph(conv, (1, 16, 18, width + 2), (filters, 16, 3, 3))).multiplying
+
+    assert multiplying(8, 32) == pytest.approx(multiplying(16, 32) / 2)
+    assert multiplying(16, 24) == pytest.approx(multiplying(16, 32) * 24 / 32)
+    assert multiplying(8, 24) == pytest.approx(multiplying(16, 32) / 2), "neither fills them"
+
+
 def test_constants_in_panels_are_read_in_order() -> None:
     F = GraphBuilder("weights")
     F.output(F.matmul(F.input("x", F32, (64, 256)), F.constant(np.ones((256, 256), np.float32))))

@@ -182,6 +182,20 @@ class Analysis:
     def contractions(self) -> list[Contract]:
         return [s for s in self.kernel.statements if isinstance(s, Contract)]
 
+    @cached_property
+    def panels(self) -> dict[str, int]:
+        """The axes that contractions read in panels of parameters, and how wide those are."""
+        params, found = {p.name for p in self.kernel.params}, dict[str, int]()
+        for operand in (a for s in self.contractions for a in (s.left, s.right) if a.name in params):
+            for index, name in ((i, name) for i in operand.index for name in symbols(i)):
+                found[name] = lcm(found.get(name, 1), *divisors(index, name))
+        return found
+
+    def half(self, axis: str, size: int) -> int:
+        """About half of a tile: whole panels where it has several."""
+        panel = self.panels.get(axis, 1)
+        return -(-size // panel // 2) * panel if size >= 2 * panel else size // 2
+
     def value_bytes(self, tiles: dict[str, int]) -> Iterator[tuple[str, int]]:
         """Bytes of each value's tile."""
         for name, definitions in self.definitions.items():
@@ -298,14 +312,9 @@ def candidates(kernel: Kernel, target: Target) -> Iterator[Schedule]:
 
 def _unbroken(analysis: Analysis, schedule: Schedule) -> Schedule:
     """The schedule with tiles that break no panel that a contraction reads: whole panels, or equal parts of one."""
-    params = {p.name for p in analysis.kernel.params}
-    operands = [a for s in analysis.contractions for a in (s.left, s.right) if a.name in params]
-    panels: dict[str, int] = {}
-    for index, name in ((i, name) for each in operands for i in each.index for name in symbols(i)):
-        panels[name] = lcm(panels.get(name, 1), *divisors(index, name))
 
     def whole(tile: Tile) -> Tile:
-        panel = panels.get(tile.axis, 1)
+        panel = analysis.panels.get(tile.axis, 1)
         if tile.size >= panel:
             return Tile(tile.axis, tile.size // panel * panel)
         return Tile(tile.axis, max(part for part in range(1, tile.size + 1) if panel % part == 0))
@@ -426,7 +435,7 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     enough = min(target.cores * (2 if divided else 1), int(_total_work(analysis) // 2e6))
     for name, least in ((rows, 32), (columns, 128), (rows, 16), (columns, 64)):
         while name in tiles and tiles[name] >= 2 * least and _tiles(analysis, tiles) < enough:
-            tiles[name] //= 2
+            tiles[name] = analysis.half(name, tiles[name])
 
     def shrunk(streamed: dict[str, int]) -> tuple[dict[str, int], tuple[int, int, int]]:
         """The tiles as small as makes them fit, and the block for them."""
@@ -436,7 +445,7 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
             while name in found and found[name] > least:
                 if _held_bytes(analysis, target, unit, found | streamed, block) <= budget:
                     break
-                found[name] = max(least, found[name] // 2)
+                found[name] = max(least, analysis.half(name, found[name]))
                 block = _block(analysis, main, target, unit, found, budget)
         return found, block
 
@@ -497,7 +506,8 @@ def _roles(analysis: Analysis, main: Contract, divided: bool) -> tuple[str, str]
 
     The last two of the result's, as a unit of its own has them. A core tiles any axis that the columns' operand lacks:
     where the last but one is none (an image's height beside its width), the longest that is, the channels, say."""
-    rows, columns = (str(i) for i in (0, *main.target.index)[-2:])
+    index = main.target.index if divided else tuple(i for i in main.target.index if isinstance(i, Expr))
+    rows, columns = (str(i) for i in (0, 0, *index)[-2:])
     across = [operand for operand in (main.left, main.right) if _reads(operand, columns)]
     if divided or len(across) != 1 or not _reads(across[0], rows):
         return rows, columns

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from autofusion.dims import Dim, Expr, add, ceildiv, coefficient_of, evaluate, multiply, product, symbols
+from autofusion.dims import Dim, Expr, add, ceildiv, coefficient_of, evaluate, minimum, multiply, product, symbols
 from autofusion.kernel.ir import Access, Contract, Copy, Gather, Map, Scan, accesses, reduced_of
 from autofusion.ops import TABLE
 from autofusion.target import GM, Target
@@ -87,18 +88,25 @@ class _Sums(Walk):
 
     def _product_sizes(self, line: Contract, lanes: int) -> tuple[Dim, ...]:
         """Multiply-adds, with columns in whole vectors; elements that are read again for each tile of rows, or are
-        added to or packed; none from global memory."""
+        added to or packed; none from global memory. Rows, a convolution's filters, say, may be taken for columns where
+        several axes are summed over."""
         axes = {a.name: a.extent for a in (*line.axes, *line.reduced)}
         columns = str(line.target.index[-1]) if line.target.index else ""
-        if columns in axes:
-            axes[columns] = multiply(ceildiv(axes[columns], lanes), lanes)
         across = next((o for o in (line.right, line.left) if any(columns in symbols(i) for i in o.index)), line.right)
         own = {name for index in across.index for name in symbols(index)} | {a.name for a in line.reduced}
-        rows = product(extent for name, extent in axes.items() if name not in own)
+        free = [name for name in axes if name not in own]
+        chosen = [columns, *(free if len(line.reduced) > 1 else [])]
+        rows = product(axes[name] for name in free)
         again = multiply(product(extent for name, extent in axes.items() if name in own), ceildiv(rows, ROWS))
         if line.accumulate:
             again = add(again, multiply(2, product(a.extent for a in line.axes)))
-        return product(axes.values()), again, 0
+        return reduce(minimum, (self._in_vectors(axes, name, lanes) for name in chosen)), again, 0
+
+    @staticmethod
+    def _in_vectors(axes: Mapping[str, Dim], columns: str, lanes: int) -> Dim:
+        """The product of all extents, that of the columns in whole vectors."""
+        whole = {columns: multiply(ceildiv(axes[columns], lanes), lanes)} if columns in axes else {}
+        return product({**axes, **whole}.values())
 
     def add(self, line: Any, sums: tuple[int, ...]) -> None:
         points, rows, moved = sums

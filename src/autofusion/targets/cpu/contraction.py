@@ -12,11 +12,12 @@ from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
 from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter
-from autofusion.targets.cpu.gemm import STREAMED, Gemm, turns
+from autofusion.targets.cpu.gemm import STREAMED, Gemm
 from autofusion.targets.cpu.lanes import MEMORY
 from autofusion.targets.cpu.loops import Memory, Nest
 from autofusion.targets.cpu.roles import Panels, Roles
 from autofusion.targets.cpu.tiles import Epilogue
+from autofusion.targets.cpu.turned import Turned, turns
 from autofusion.targets.vecmath.values import V
 
 
@@ -104,7 +105,8 @@ def emit(
     if epilogue is not None:
         axis = Nest(e, memory, epilogue.cluster, values, target.lane_bytes).vector_axis
         epilogue = epilogue if axis == shape.contiguous else None
-    Gemm(e, memory, statement, shape, dict(values), target, epilogue).emit()
+    kernel = Turned if shape.turned else Gemm
+    kernel(e, memory, statement, shape, dict(values), target, epilogue).emit()
     return Emitted.PRODUCT if epilogue is None else Emitted.ALL
 
 

@@ -33,7 +33,7 @@ from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import Emitter, is_number
 from autofusion.targets.cpu.lanes import MEMORY, REGISTER, load_contiguous, store_contiguous
 from autofusion.targets.cpu.loops import Memory, Nest, Ref
-from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels, mask_of, transposed
+from autofusion.targets.cpu.packing import ALIGN, PAD, Block, Packer, by_panels
 from autofusion.targets.cpu.roles import Roles
 from autofusion.targets.cpu.tiles import FIRST_COLUMN, FIRST_ROW, Epilogue, Goal, Near, Part, Tile, When
 from autofusion.targets.vecmath.values import V, vector
@@ -84,30 +84,6 @@ def registers_of(target: Target) -> int:
     return 32 if target.lane_bytes == 64 or "neon" in target.features else 16
 
 
-def turns(roles: Roles, statement: Contract, target: Target) -> bool:
-    """Whether it is faster to take the rows of a contraction for columns, and to turn each tile on its way out: a
-    convolution's images may be narrower than whole vectors; its rows, the filters, can be chosen in whole ones."""
-    size = statement.dtype.size
-    lanes, registers = target.lane_bytes // size, registers_of(target)
-    axes = (roles.depth, *roles.taps, roles.rows)
-    if not all(axis is not None and isinstance(axis.extent, int) and axis.extent > 0 for axis in axes):
-        return False
-    if roles.panels is not None or roles.cut or not (roles.taps or roles.others) or lanes < 4:
-        return False
-    if roles.right.dtype is not statement.dtype or not isinstance(roles.step(roles.right, roles.columns), int):
-        return False
-    if any(coefficient_of(roles.left.offset, axis.name) != 0 for axis in roles.others):
-        return False
-    rows, columns, terms = _count(roles.rows), _count(roles.columns), math.prod(map(_count, (roles.depth, *roles.taps)))
-    often = math.prod(map(_count, roles.others)) * columns > FEW_PANELS * registers
-    if not often or rows * terms * size > HELD or _count(roles.depth) * size > DEPTH:
-        return False
-    straight = step_cycles(rows, columns, lanes, *register_tile(rows, columns, lanes, registers))
-    turned = step_cycles(columns, rows, lanes, *register_tile(columns, rows, lanes, registers))
-    squares = -(-columns // lanes) * -(-rows // lanes)
-    return terms * straight > terms * turned + squares * lanes * lanes.bit_length()
-
-
 class Gemm:
     """One contraction being written, and what follows it on each tile."""
 
@@ -131,44 +107,54 @@ class Gemm:
         self.scalar = REGISTER[statement.dtype]
         self.lanes = target.lane_bytes // statement.dtype.size
         registers = registers_of(target)
-        rows, columns = (_count(axis) for axis in (roles.rows, roles.columns))
+        rows, columns = (count_of(axis) for axis in (roles.rows, roles.columns))
         widths: Sequence[int] = range(1, 9)
         if roles.panels is not None and rows > STREAMED and roles.panels.width % self.lanes == 0:
             widths = (min(roles.panels.width, columns) // self.lanes or 1,)
         self.height, self.width = register_tile(rows, columns, self.lanes, registers, widths)
         self.panel = self.width * self.lanes
+        self.inside: tuple[Axis, ...] = ()  # taps that are summed over in registers
+        self.around = roles.others  # loops over which stand outside of all
+        self._decide(rows, columns)
+        self.packer = Packer(e, self.lanes, statement.dtype)
+        self.packed: Block | None = None  # the operand that is held, of the first tap, once it is packed
+        self.near: V | None = None
+        if epilogue is not None and epilogue.private:
+            self.near = e.slot(f"[{math.prod(self.lines)} x {self.scalar}]", ALIGN)
+
+    def _decide(self, rows: int, columns: int) -> None:
+        """What is packed, the sizes of blocks, and where loops over taps stand."""
+        roles, size = self.roles, self.statement.dtype.size
         neighbours = roles.panels is not None or roles.step(roles.right, roles.columns) == 1
-        converts = roles.right.dtype is not statement.dtype
-        self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
-        size = statement.dtype.size
+        converts = roles.right.dtype is not self.statement.dtype
         self.held = self._held(rows, columns)
         dense = neighbours or roles.step(roles.right, roles.columns) == 2
-        within = self._within()
-        self.inside = roles.taps if roles.turned else roles.taps[within:] if self.held and dense else ()
-        self.apart = roles.taps[:within] if roles.turned else ()
-        self.packs_right = self.packs_right and not self.inside and not roles.turned
-        self.packs_left = not roles.turned and (self.held > 0 or self._packs_left(rows, columns))
+        self.inside = roles.taps[self._within() :] if self.held and dense else ()
+        self.packs_right = roles.panels is None and (not neighbours or rows > (STREAMED if converts else FEW_ROWS))
+        self.packs_right = self.packs_right and not self.inside
+        self.packs_left = self.held > 0 or self._packs_left(rows, columns)
         most = DEPTH // size
         if self.packs_right and rows <= LOW:
             most = min(most, max(SHALLOW, RESIDENT // (min(columns, WIDTH // size) * size)))
-        self.deepest = _even(roles.depth.extent, most, max(UNROLL, self.lanes))
+        self.deepest = even(roles.depth.extent, most, max(UNROLL, self.lanes))
         if rows <= STREAMED and neighbours and not roles.cut:  # nothing is packed then
             self.deepest = STEPS if roles.panels is None else MANY
-        self.tallest = _even(
+        self.tallest = even(
             1 if roles.rows is None else roles.rows.extent, max(1, NEAR // (self.deepest * size)), self.height
         )
-        if self.held or roles.turned:
-            self.deepest, self.tallest = _count(roles.depth), -(-rows // self.height) * self.height
-        self.widest = (
-            -(-columns // self.panel) * self.panel
-            if roles.turned
-            else _even(roles.columns.extent, WIDTH // size, self.panel)
-        )
-        self.packer = Packer(e, self.lanes, statement.dtype)
-        self.packed: Block | None = None  # the operand that is held, of the first tap, once it is packed
-        self.line = -(-self.height // self.lanes) * self.lanes if roles.turned else self.panel  # of sums that are near
-        near = f"[{self.line * (self.panel if roles.turned else self.height)} x {self.scalar}]"
-        self.near = e.slot(near, ALIGN) if epilogue is not None and epilogue.private else None
+        if self.held:
+            self.deepest, self.tallest = count_of(roles.depth), -(-rows // self.height) * self.height
+        self.widest = even(roles.columns.extent, WIDTH // size, self.panel)
+
+    @property
+    def weights(self) -> Ref:
+        """The operand that may be held."""
+        return self.roles.left
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """How many lines of sums are near for an epilogue, and elements of one."""
+        return self.height, self.panel
 
     def _packs_left(self, rows: int, columns: int) -> bool:
         """Whether the left operand is read often, and where it lies its rows would meet in few sets of the cache, its
@@ -183,13 +169,10 @@ class Gemm:
         return meets or left.dtype is not self.statement.dtype or self.roles.step(left, self.roles.depth) != 1
 
     def _held(self, rows: int, columns: int) -> int:
-        """The number of taps for which an operand, a convolution's weights, say, is packed before all else: the right
-        one where the result is turned, or the left one, where that pays: it is the same along the other axes and small,
-        its elements lie apart or it is summed over taps. 0 where it is packed block by block, or not."""
+        """The number of taps for which the left operand, a convolution's weights, say, is packed before all else, where
+        that pays: it is the same along the other axes and small, its elements lie apart or it is summed over taps. 0
+        where it is packed block by block, or not."""
         roles, size = self.roles, self.statement.dtype.size
-        if roles.turned:
-            lies = roles.panels is not None or (columns <= self.panel and roles.step(roles.right, roles.columns) == 1)
-            return 0 if lies else math.prod(map(_count, roles.taps))
         axes = (roles.depth, *roles.taps, *([roles.rows] if roles.rows is not None else []))
         known = all(isinstance(axis.extent, int) and axis.extent > 0 for axis in axes)
         same = all(coefficient_of(roles.left.offset, axis.name) == 0 for axis in roles.others)
@@ -197,18 +180,18 @@ class Gemm:
             return 0
         if not roles.taps and roles.step(roles.left, roles.depth) == 1:
             return 0
-        taps, depth = math.prod(map(_count, roles.taps)), _count(roles.depth)
+        taps, depth = math.prod(map(count_of, roles.taps)), count_of(roles.depth)
         small = depth * size <= DEPTH and taps * rows * depth * size <= HELD
-        often = math.prod(map(_count, roles.others)) * columns > FEW_PANELS * self.panel
+        often = math.prod(map(count_of, roles.others)) * columns > FEW_PANELS * self.panel
         return taps if small and often else 0
 
     def _within(self) -> int:
         """The first of the last taps that are summed over in registers; sums over the others are added up."""
-        taps, terms = self.roles.taps, _count(self.roles.depth)
+        taps, terms = self.roles.taps, count_of(self.roles.depth)
         first = len(taps)
-        while first and terms * _count(taps[first - 1]) <= TERMS:
+        while first and terms * count_of(taps[first - 1]) <= TERMS:
             first -= 1
-            terms *= _count(taps[first])
+            terms *= count_of(taps[first])
         return first
 
     def emit(self) -> None:
@@ -216,7 +199,7 @@ class Gemm:
         if self.held:
             self._hold()
         with ExitStack() as stack:
-            for axis in roles.others:
+            for axis in self.around:
                 self.values[axis.name] = stack.enter_context(self._loop(axis))
             depth = emit_dim(e, roles.depth.extent, self.values)
             self._nothing(depth)
@@ -237,34 +220,33 @@ class Gemm:
 
     def _hold(self) -> None:
         """Pack the operand for every tap."""
-        e, roles, values = self.e, self.roles, self.values
-        rows, depth = e.i64(_count(roles.rows)), e.i64(_count(roles.depth))
-        assert _count(roles.rows) <= self.tallest
+        e, values = self.e, self.values
         before = self._right_bytes() if self.packs_right else 0
         area = self.memory.packing_area(before + self.held * self._held_bytes())
         with ExitStack() as stack:
-            taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in roles.taps}
+            taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.roles.taps}
             self.values = values | taps
-            goal = self._held_at(e.gep(area, e.i64(before), "i8"), list(taps.values()))
-            if roles.turned:
-                right = self._operand(roles.right, e.i64(0), roles.columns, e.i64(0))
-                self.packed = self.packer.panels(right, goal, e.i64(_count(roles.columns)), depth, self.width)
-            else:
-                left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
-                stride = (self.tallest if left.is_across else self.deepest) + PAD
-                self.packed = self.packer.lines(left, goal, rows, depth, stride, self.height)
-        self.packed = replace(self.packed, start=e.gep(area, e.i64(before), "i8"))
+            packed = self._packed_tap(self._held_at(e.gep(area, e.i64(before), "i8"), list(taps.values())))
+        self.packed = replace(packed, start=e.gep(area, e.i64(before), "i8"))
         self.values = values
+
+    def _packed_tap(self, area: V) -> Block:
+        """What is held of one tap, packed."""
+        e, roles = self.e, self.roles
+        left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
+        stride = (self.tallest if left.is_across else self.deepest) + PAD
+        rows, depth = e.i64(count_of(roles.rows)), e.i64(count_of(roles.depth))
+        return self.packer.lines(left, area, rows, depth, stride, self.height)
 
     def _held_bytes(self) -> int:
         """Of what is held for a tap."""
-        return self._right_bytes() if self.roles.turned else self._left_bytes()
+        return self._left_bytes()
 
     def _held_at(self, area: V, taps: Sequence[V]) -> V:
         """Where that of a tap begins."""
         e, number = self.e, self.e.i64(0)
         for axis, value in zip(self.roles.taps, taps, strict=True):
-            number = e.add(e.mul(number, e.i64(_count(axis))), value)
+            number = e.add(e.mul(number, e.i64(count_of(axis))), value)
         return e.gep(area, e.mul(number, e.i64(self._held_bytes())), "i8")
 
     def _joined(self, operation: str, conditions: list[V], otherwise: bool) -> When:
@@ -325,8 +307,6 @@ class Gemm:
             if packs_right:
                 assert area is not None
                 right = self.packer.panels(right, area, width, size, self.width)
-            elif roles.turned and self.packed is not None:
-                right = self.packed
             for row, height in self._blocks(rows, self.tallest) if packs_left else [(e.i64(0), rows)]:
                 left = self._operand(roles.left, begin, roles.rows, row)
                 if packs_left:
@@ -342,13 +322,12 @@ class Gemm:
                 by_panels(
                     e, width, self.width, self.lanes,
                     lambda at, masks, count: self._rows(target, left, right, at, masks, count, size),  # noqa: B023
-                    filled=roles.turned and not is_number(width.ref),  # tiles of panels have whole ones
                 )  # fmt: skip
 
     def _right_bytes(self) -> int:
         """Of the right operand's packed block."""
-        columns = min(_count(self.roles.columns), self.widest) + self.panel
-        depth = min(_count(self.roles.depth), self.deepest) + self.lanes
+        columns = min(count_of(self.roles.columns), self.widest) + self.panel
+        depth = min(count_of(self.roles.depth), self.deepest) + self.lanes
         return -(-columns * depth * self.statement.dtype.size // ALIGN) * ALIGN
 
     def _left_bytes(self) -> int:
@@ -398,15 +377,12 @@ class Gemm:
         type_ = vector(self.scalar, self.lanes)
         rows = self._row_numbers(tile)
         sums = [[e.slot(type_) for _ in tile.masks] for _ in rows]
-        leaving = [] if self.roles.turned else self._in_rows(target, tile, rows, sums)
         self._clear(sums)
         if target.adds is not False:
-            for part in leaving:
-                e.prefetch(part.pointer)
+            self._expect(target, tile, rows)
         if size.ref != "0":
             self._sum(tile, rows, left, right, size, sums)
-        if self.roles.turned:
-            leaving = self._turned(target, tile, sums)
+        leaving = self._leaving(target, tile, rows, sums)
         if target.adds is not False:
             with self._when(target.adds):
                 self._add(leaving)
@@ -425,28 +401,11 @@ class Gemm:
 
     def _sum(self, tile: Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
         """The products of the block's depth, of all taps that are inside."""
-        e, type_ = self.e, vector(self.scalar, self.lanes)
-        if not self.apart:
-            with ExitStack() as stack:
-                if self.inside:
-                    taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.inside}
-                    tile, left = self._at_taps(taps, tile, left)
-                self._multiply(tile, rows, left, right, size, sums)
-            return
-        total = [[e.slot(type_) for _ in line] for line in sums]
-        self._clear(total)
-        pairs = [pair for lines in zip(sums, total, strict=True) for pair in zip(*lines, strict=True)]
-        with ExitStack() as outer:
-            taps = {axis.name: outer.enter_context(self._loop(axis)) for axis in self.apart}
-            self._clear(sums)
-            with ExitStack() as stack:
-                taps |= {a.name: stack.enter_context(self._loop(a)) for a in self.inside if a not in self.apart}
-                at, moved = self._at_taps(taps, tile, left)
-                self._multiply(at, rows, moved, right, size, sums)
-            for part, whole in pairs:
-                e.set(whole, self._plus(e.get(part, type_), e.get(whole, type_)))
-        for part, whole in pairs:
-            e.set(part, e.get(whole, type_))
+        with ExitStack() as stack:
+            if self.inside:
+                taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.inside}
+                tile, left = self._at_taps(taps, tile, left)
+            self._multiply(tile, rows, left, right, size, sums)
 
     def _at_taps(self, taps: dict[str, V], tile: Tile, left: Block) -> tuple[Tile, Block]:
         """The operands of one of the taps inside."""
@@ -458,39 +417,28 @@ class Gemm:
     def _moved(self, pointer: V, ref: Ref, taps: Sequence[V]) -> V:
         """From an operand's element at the first tap to the one at another."""
         e, roles = self.e, self.roles
-        if self.held and ref is (roles.right if roles.turned else roles.left):
+        if self.held and ref is self.weights:
             return self._held_at(pointer, taps)
         moved = e.i64(0)
         for axis, value in zip(roles.taps, taps, strict=True):
             moved = e.add(moved, e.mul(value, emit_dim(e, roles.step(ref, axis), self.values)))
         return e.gep(pointer, moved, MEMORY[ref.dtype])
 
-    def _in_rows(self, target: Goal, tile: Tile, rows: list[V], sums: list[list[V]]) -> list[Part]:
-        """Sums as they leave: each row's vectors are contiguous."""
+    def _expect(self, target: Goal, tile: Tile, rows: list[V]) -> None:
+        """Ask for what a tile is added to."""
+        e = self.e
+        for goal in [self._goal(e.add(target.row, row), tile.column) for row in rows]:
+            for n in range(len(tile.masks)):
+                e.prefetch(e.gep(goal, e.i64(n * self.lanes), self.scalar))
+
+    def _leaving(self, target: Goal, tile: Tile, rows: list[V], sums: list[list[V]]) -> list[Part]:
+        """Sums as they leave, each with where it goes."""
         e, parts = self.e, []
         for r, (row, line) in enumerate(zip(rows, sums, strict=True)):
             goal = self._goal(e.add(target.row, row), tile.column)
             for n, (slot, mask) in enumerate(zip(line, tile.masks, strict=True)):
                 at = n * self.lanes
                 parts.append(Part(slot, e.gep(goal, e.i64(at), self.scalar), mask, r * self.panel + at))
-        return parts
-
-    def _turned(self, target: Goal, tile: Tile, sums: list[list[V]]) -> list[Part]:
-        """Sums as they leave where rows are contiguous: squares of them are transposed, and each column's are."""
-        e, lanes, parts = self.e, self.lanes, []
-        type_ = vector(self.scalar, lanes)
-        columns = int(tile.count.ref)
-        for first in range(0, tile.height, lanes):
-            mask = mask_of(e, tile.rows, first, lanes)
-            row = e.add(e.add(target.row, tile.row), e.i64(first))
-            for n in range(len(tile.masks)):
-                square = [e.get(line[n], type_) for line in sums[first : first + lanes]]
-                square += [e.const(type_, 0)] * (lanes - len(square))
-                for column, value in enumerate(transposed(e, square)[: columns - n * lanes], n * lanes):
-                    slot = e.slot(type_)
-                    e.set(slot, value)
-                    goal = self._goal(row, e.add(tile.column, e.i64(column)))
-                    parts.append(Part(slot, goal, mask, column * self.line + first))
         return parts
 
     def _row_numbers(self, tile: Tile) -> list[V]:
@@ -542,9 +490,9 @@ class Gemm:
         """Where a tile of rows begins to ask for its share of the next panel, bytes of it a step of the depth, and
         cache lines a turn of the loop; None where there is one tile: a panel is read once."""
         e = self.e
-        rows = min(_count(self.roles.rows), self.tallest)
+        rows = min(count_of(self.roles.rows), self.tallest)
         tiles = -(-rows // self.height)
-        if tile.following is None or tiles < 2 or self.roles.turned:
+        if tile.following is None or tiles < 2:
             return None
         row_bytes = self.panel * right.dtype.size
         lines = max(1, -(-row_bytes * unroll // (LINE * tiles)))
@@ -586,10 +534,7 @@ class Gemm:
             for part in leaving:
                 pointer = e.gep(self.near, e.i64(part.near), self.scalar)
                 store_contiguous(e, e.get(part.slot, type_), pointer, self.statement.dtype, None)
-            along, across = (1, self.line) if roles.turned else (self.line, 1)
-            offset = (symbol(roles.columns.name) - symbol(FIRST_COLUMN)) * across
-            if roles.rows is not None:
-                offset = offset + (symbol(roles.rows.name) - symbol(FIRST_ROW)) * along
+            offset = self._near_offset()
             memory = Near(self.memory, self.statement.target.name, Ref(self.near, self.statement.dtype, offset))
         ranges = {roles.columns.name: (tile.column, tile.count)}
         if roles.rows is not None:
@@ -599,14 +544,21 @@ class Gemm:
         within = Cluster(axes, cluster.reduced, cluster.statements)
         Nest(e, memory, within, values, self.lane_bytes).emit(ranges)
 
+    def _near_offset(self) -> Dim:
+        """Of an element of the result in the lines near the core."""
+        offset = symbol(self.roles.columns.name) - symbol(FIRST_COLUMN)
+        if self.roles.rows is not None:
+            offset = offset + (symbol(self.roles.rows.name) - symbol(FIRST_ROW)) * self.panel
+        return offset
 
-def _count(axis: Axis | None) -> int:
+
+def count_of(axis: Axis | None) -> int:
     """The axis's extent; of an open one many."""
     extent = 1 if axis is None else axis.extent
     return extent if isinstance(extent, int) else MANY
 
 
-def _even(extent: Dim, most: int, step: int) -> int:
+def even(extent: Dim, most: int, step: int) -> int:
     """The size of equal blocks of an extent, multiples of `step` of about `most` at most; of an open one the most."""
     most = max(step, most // step * step)
     if not isinstance(extent, int) or extent <= 0:
