@@ -114,6 +114,11 @@ def whole(dtype: Any) -> Cases:
     return [(tensor(dtype),), (x,), (x.t(),), (x[1, 1],)]
 
 
+def hidden(dtype: Any) -> Any:
+    """[3, 3] to add to scores: some of the first row, all of the second, none of the third are hidden."""
+    return torch.tensor([[0, -math.inf, 0.5], [-math.inf] * 3, [0.0, 1.0, -2.0]], dtype=dtype)
+
+
 def image(rank: int, *more: Any) -> Callable[[Any], Cases]:
     """Images with and without a batch, and the arguments after them."""
     extents = (7, 6, 5)[:rank]
@@ -462,6 +467,13 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         ["cumsum.default", "cumprod.default", "cummax.default", "cummin.default", "logcumsumexp.default"], folds()
     ),
     **dict.fromkeys(["_softmax.default", "_log_softmax.default"], folds(False)),
+    "_safe_softmax.default": lambda dtype: [
+        *((x, dim) for dim in (0, -1) for x in (tensor(dtype), tame(dtype, 3, 4), hidden(dtype), hidden(dtype).t())),
+        (tame(dtype, 3, 4), 0, torch.float64),
+        (tame(dtype, 3, 4)[1, 1], 0),
+        (tame(dtype, 3, 4)[:0], 0),
+        (tame(dtype, 3, 4)[:0], 1),
+    ],
     **dict.fromkeys(["var.correction", "std.correction", "var_mean.correction"], deviations),
     "var.dim": where_given(
         lambda x: (x, [0], False), lambda x: (x, [1]), lambda x: (x[:1], [0]), lambda x: (x[1, 1], [0])
@@ -543,7 +555,11 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         for rank in (1, 2, 3)
     },
     "_scaled_dot_product_flash_attention_for_cpu.default": where_given(
-        lambda x: (x, x + 1, x * 2, 0.0, True), lambda x: (x, x + 1, x * 2), shape=(1, 2, 3, 4)
+        lambda x: (x, x + 1, x * 2, 0.0, True),
+        lambda x: (x, x + 1, x * 2),
+        lambda x: (x, x + 1, x * 2, {"attn_mask": hidden(torch.float32).to(x.dtype).expand(1, 2, 3, 3)}),
+        lambda x: (x, x + 1, x * 2, {"attn_mask": hidden(x.dtype)[:, :1], "scale": 0.3}),
+        shape=(1, 2, 3, 4),
     ),
 }
 # What memory holds decides their results: types and shapes are compared.
@@ -664,6 +680,8 @@ def test_a_row_gives_what_eager_mode_gives_in_every_type(name: str) -> None:
         *((f"{name}.correction", torch.float32) for name in ("var", "std", "var_mean")),
         *((f"{name}_backward_data.default", torch.float32) for name in ("_softmax", "_log_softmax")),
         ("avg_pool2d.default", torch.float32),
+        ("_safe_softmax.default", torch.float32),
+        ("_scaled_dot_product_flash_attention_for_cpu.default", torch.float32),
         *(
             (f"{name}{rank}d_backward.default", torch.float32)
             for rank in (2, 3)

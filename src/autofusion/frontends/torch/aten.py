@@ -248,6 +248,7 @@ ATEN: dict[str, Maker] = {
     "logcumsumexp.default": r.log_running_sum,
     "_softmax.default": r.softmax("softmax"),
     "_log_softmax.default": r.softmax("log_softmax"),
+    "_safe_softmax.default": r.safe_softmax,
     "_softmax_backward_data.default": r.softmax_backward,
     "_log_softmax_backward_data.default": r.log_softmax_backward,
     "logsumexp.default": r.logsumexp,

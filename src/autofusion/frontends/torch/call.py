@@ -187,6 +187,13 @@ def highest(dtype: DType) -> float | int | bool:
     return float("inf") if dtype.is_float else int(np.iinfo(dtype.numpy).max)
 
 
+def largest(dtype: DType) -> float:
+    """The largest finite number of a float type."""
+    if dtype is DType.BFLOAT16:
+        return 3.3895313892515355e38
+    return float(np.finfo(dtype.numpy).max)
+
+
 def _type_of_number(value: Any) -> DType:
     if isinstance(value, bool):
         return DType.BOOL

@@ -7,6 +7,7 @@ from typing import Any
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.call import Call, each_axis, static
+from autofusion.frontends.torch.reductions import shielded_softmax
 from autofusion.graph.ir import Value
 
 
@@ -132,7 +133,8 @@ def convolution(n: Call) -> Value:
 
 
 def attention(n: Call) -> list[Value | None]:
-    """_scaled_dot_product_flash_attention_for_cpu without dropout: softmax(q kᵀ · scale + mask) v."""
+    """_scaled_dot_product_flash_attention_for_cpu without dropout: softmax(q kᵀ · scale + mask) v, and 0 for rows that
+    the mask hides whole."""
     q, k, v = n["query"], n["key"], n["value"]
     if n["dropout_p"]:
         raise Unmapped("attention with dropout")
@@ -158,5 +160,5 @@ def attention(n: Call) -> list[Value | None]:
             scores = n.F.where(mask, scores, n.scalar(float("-inf"), inner))
         else:
             scores = n.F.add(scores, n.cast(mask, inner))
-    weights = n.F.softmax(scores, axis=-1)
+    weights = n.F.softmax(scores, axis=-1) if mask is None else shielded_softmax(n, scores, -1)
     return [n.cast(n.F.matmul(weights, n.cast(v, inner)), q.dtype), None]

@@ -8,7 +8,7 @@ from typing import Any
 from autofusion.dims import Expr
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
-from autofusion.frontends.torch.call import Call, Maker
+from autofusion.frontends.torch.call import Call, Maker, largest
 from autofusion.graph.ir import Value
 
 
@@ -291,16 +291,10 @@ def nan_to_num(n: Call) -> Value:
     dtype = n.x.dtype
     if not dtype.is_float:
         return n.F.copy(n.x)
-    limit = float(_limits(dtype))
+    limit = largest(dtype)
     given = {"nan": n["nan"], "posinf": n["posinf"], "neginf": n["neginf"]}
     defaults = {"nan": 0.0, "posinf": limit, "neginf": -limit}
     return n.F.nan_to_num(n.x, **{k: float(defaults[k] if v is None else v) for k, v in given.items()})
-
-
-def _limits(dtype: DType) -> float:
-    if dtype is DType.BFLOAT16:
-        return 3.3895313892515355e38
-    return {DType.FLOAT16: 65504.0, DType.FLOAT32: 3.4028234663852886e38, DType.FLOAT64: 1.7976931348623157e308}[dtype]
 
 
 def relu(n: Call) -> Value:

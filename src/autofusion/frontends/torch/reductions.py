@@ -7,7 +7,7 @@ from typing import Any
 from autofusion.dims import product
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
-from autofusion.frontends.torch.call import Call, Maker
+from autofusion.frontends.torch.call import Call, Maker, largest
 from autofusion.frontends.torch.pointwise import truth
 from autofusion.graph.ir import Value
 
@@ -186,6 +186,26 @@ def softmax(row: str) -> Maker:
         return n.cast(n.row(row)(n.cast(n.x, n.result.dtype.compute), axis=n.axis()), n.result.dtype)
 
     return make
+
+
+def shielded_softmax(n: Call, x: Value, axis: int) -> Value:
+    """softmax, and 0 along an axis that holds nothing but -inf: powers of -inf less a finite number, over 1. Elsewhere
+    the bounds change nothing: the largest element is at least that number, its power is 1. NaN stays NaN."""
+    if x.shape[axis] == 0:
+        return n.F.copy(x)
+    top = n.F.max(x, axes=(axis,), keepdims=True)
+    powers = n.F.exp(n.F.sub(x, n.F.maximum(top, n.scalar(-largest(x.dtype), x.dtype))))
+    total = n.F.sum(powers, axes=(axis,), keepdims=True)
+    return n.F.div(powers, n.F.maximum(total, n.scalar(1, x.dtype)))
+
+
+def safe_softmax(n: Call) -> Value:
+    """_safe_softmax: what attention's softmax is where it is not compiled as a whole."""
+    if not n.result.dtype.is_float:
+        raise Unmapped(f"softmax to {n.result.dtype}")
+    x = n.cast(n.x, n.result.dtype.compute)
+    made = shielded_softmax(n, n.reshape(x, x.shape or (1,)), n.axis())
+    return n.cast(n.reshape(made, x.shape), n.result.dtype)
 
 
 def softmax_backward(n: Call) -> Value:
