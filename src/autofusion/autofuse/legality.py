@@ -292,38 +292,59 @@ def _products(space: Space, merge: Merge) -> Verdict | None:
 
 def _rows(space: Space, merge: Merge) -> Verdict | None:
     """On a unit that shares its memory, what must be on-chip as a whole beside a contraction, a padded image that its
-    windows are read from and the image of each of its filters, say, leaves room for so many of its rows; those that
-    are fewer than `ROWS` wait for the columns' operand. The time of that against what the values between them move."""
+    windows are read from and the image of each of its filters, say, leaves room for so many of its rows: each tile of
+    them reads the columns' operand again, and where they are fewer than `ROWS` they wait for it. The time of that
+    against what the values between them move."""
     target, contractions = space.target, [form for group in merge.groups for form in group.contractions]
     if merge.form.node.kind is Kind.CONTRACT:
         contractions.append(merge.form)
     if has_own_unit(target) or not contractions or not (space.axes.altered or contractions[-1] is merge.form):
         return None
     won = sum([space.forms.bytes(f.value) for f in merge.form.feeds if f.producer in merge]) / target.bandwidth
-    lost, fewest = 0.0, ROWS
+    lost, fewest = 0.0, math.inf
     for form in contractions:
-        rows = _rows_that_fit(space, merge, form)
-        fewest = min(fewest, rows)
-        lost += time_of(target, 0.0, form.products, target.cores) * (ROWS / rows - 1)
+        rows, all_rows = _rows_that_fit(space, merge, form)
+        if rows < all_rows:
+            fewest = min(fewest, rows)
+            lost += time_of(target, 0.0, form.products, target.cores) * (max(1.0, ROWS / rows) - 1)
+            lost += _columns_again_us(space, merge, form) * (-(-all_rows // rows) - 1)
     if lost <= won + target.barrier_us:
         return None
     text = "what must be on-chip as a whole leaves the contraction few rows"
     return _verdict(merge, Code.PROFIT, text, rows=fewest, lost_us=lost, won_us=won + target.barrier_us)
 
 
-def _rows_that_fit(space: Space, merge: Merge, form: Form) -> int:
-    """Rows of a contraction's result that a tile may have, `ROWS` where there are as many or more."""
+def _rows_that_fit(space: Space, merge: Merge, form: Form) -> tuple[int, int]:
+    """Rows of a contraction's result that a tile may have, and all there are; as many where all of the result is
+    on-chip, or nothing has to be."""
     axes, known = space.axes, space.placed[form.name]
-    cut = [axes.size[axis] for axis in known.value.axes if not RESIDENT[axes.use[axes.find(axis)]]]
-    if not cut or len(cut) == len(known.value.axes):
-        return ROWS  # all of it is on-chip, or nothing has to be
-    room = space.target.onchip_bytes * 3 // 4
-    for feed in form.feeds:
-        if feed.producer in merge:
-            value = space.placed[feed.producer].value
-            walked = [axes.size[axis] for axis in value.axes if axes.use[axes.find(axis)] == Use.REDUCED]
+    roots = [axes.find(axis) for axis in known.value.axes]
+    cut = [root for root in roots if not RESIDENT[axes.use[root]]]
+    if not cut or len(cut) == len(roots):
+        return 1, 1
+    row = max(cut, key=lambda root: axes.size[root])
+    room, each = space.target.onchip_bytes * 3 // 4, 0
+    for node in merge.nodes:
+        value = space.placed[node.name].value
+        own = {axes.find(axis) for axis in value.axes}
+        if node.kind in (Kind.CONTRACT, Kind.JOIN) and row in own:
+            each += space.tile_bytes(value)
+        elif node.kind in (Kind.CONTRACT, Kind.JOIN):
+            walked = [axes.size[root] for root in own if axes.use[root] == Use.REDUCED]
             room -= space.tile_bytes(value) * min(WALKED, math.prod(walked))
-    return max(1, min(ROWS, room // space.tile_bytes(known.value)))
+    return max(1, min(axes.size[row], room // each)), axes.size[row]
+
+
+def _columns_again_us(space: Space, merge: Merge, form: Form) -> float:
+    """Reading, or making, the columns' operand of a contraction once more."""
+    columns = plain_axis(form.regions[0].output[-1])
+    for operand in form.regions[0].operands:
+        if any(columns in symbols(index) for index in operand.index):
+            producer = space.forms.producer(operand.value)
+            near = producer is not None and producer.name in merge
+            size = space.forms.bytes(operand.value)
+            return size / (space.target.near_bandwidth if near else space.target.bandwidth)
+    return 0.0
 
 
 def _shape(space: Space, form: Form) -> tuple[Product, tuple[bool, bool]]:
