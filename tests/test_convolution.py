@@ -65,6 +65,28 @@ def block(channels: int, side: int) -> Graph:
     return F.build()
 
 
+def separable(channels: int, side: int, filters: int) -> Graph:
+    """A convolution of each channel, and one of one tap over all of them."""
+    F, rng = GraphBuilder("separable"), np.random.default_rng(1)
+    x = F.input("x", F32, (1, channels, side, side))
+    each, across = (
+        F.constant(rng.standard_normal(shape).astype(np.float32))
+        for shape in ((channels, 1, 3, 3), (filters, channels, 1, 1))
+    )
+    deep = F.relu(F.conv(x, each, pads=(1, 1, 1, 1), groups=channels))
+    F.output(F.conv(deep, across))
+    return F.build()
+
+
+def pooled(side: int, filters: int) -> Graph:
+    """The first layers of a ResNet."""
+    F = GraphBuilder("pooled")
+    x, w = F.input("x", F32, (1, 3, side, side)), F.input("w", F32, (filters, 3, 7, 7))
+    deep = F.relu(F.conv(x, w, pads=(3, 3, 3, 3), strides=(2, 2)))
+    F.output(F.max_pool(deep, kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)))
+    return F.build()
+
+
 CASES = {
     "square": convolution(1, 16, 14, 16),
     "wide": convolution(1, 8, 40, 24),
@@ -103,6 +125,10 @@ CASES = {
     "constant, of many channels": convolution(1, 1100, 5, 32, constant=True),
     "transposed": transposed(24, 12, 20),
     "block": block(16, 14),
+    "separable": separable(24, 14, 40),
+    "large separable": separable(576, 14, 96),
+    "pooled": pooled(40, 12),
+    "four filters": convolution(1, 3, 41, 4, tap=7, strides=(2, 2)),
     "large block": block(64, 56),
 }
 
@@ -276,6 +302,26 @@ def test_a_tile_has_many_channels(name: str) -> None:
         channel = str(main.target.index[2])
         tiles = {tile.axis: tile.size for tile in propose(kernel, CPU).outer}
         assert tiles.get(channel, 64) >= 16
+
+
+@pytest.mark.parametrize("size", [(24, 14, 40), (576, 14, 96)], ids=["small", "large"])
+def test_what_a_tile_would_do_again_is_not_cut(size: tuple[int, int, int]) -> None:
+    """All filters read what the first convolution made, which no smaller tile makes smaller."""
+    kernels = [g.lowered.kernel for g in pipeline.lower_graph(separable(*size), CPU).groups]
+    for kernel in kernels:
+        if len(Analysis(kernel).contractions) == 2:
+            tiles = {tile.axis: tile.size for tile in propose(kernel, CPU).outer}
+            main = Analysis(kernel).contractions[-1]
+            assert all(tiles.get(str(index), 96) >= 20 for index in main.target.index[1:3])
+
+
+def test_few_filters_are_a_product(kernels: list[Gemm]) -> None:
+    """Not dot products of windows, though columns lie two elements apart."""
+    graph = CASES["four filters"]
+    given = arrays_for(graph)
+    (found,) = api.compile_graph(graph).run(given)
+    assert len(kernels) == 1
+    assert_close(found, evaluate.run(graph, given)[0], 4096)
 
 
 def test_rows_of_a_product_are_rows() -> None:

@@ -312,6 +312,24 @@ def test_views_broadcasts_and_sources_cost_no_group() -> None:
     assert all(not n.is_view and n.kind is not Kind.SOURCE for n in found.groups[0].nodes)
 
 
+@pytest.mark.parametrize(("side", "apart"), [(56, False), (112, True)], ids=["small", "large"])
+def test_a_padded_image_leaves_a_convolution_rows_enough(side: int, apart: bool) -> None:
+    """Its windows need all of it on-chip; beside a large one few filters of the result would fit."""
+    F = GraphBuilder("convolution")
+    x, w = F.input("x", F32, (1, 64, side, side)), F.input("w", F32, (64, 64, 3, 3))
+    F.output(F.relu(F.conv(x, w, pads=(1, 1, 1, 1))))
+    found = split(F)
+    refused = [v for v in refusals(found) if v.code is Code.PROFIT and "few rows" in v.text]
+    assert bool(refused) == apart
+    assert len(found.groups) == 1 + apart
+    assert [node.kind for node in found.groups[-1].nodes if node.kind is Kind.CONTRACT]
+    for verdict in refused:
+        numbers = dict(verdict.numbers)
+        assert 1 <= numbers["rows"] < 4 and numbers["lost_us"] > numbers["won_us"]
+    improved = improve.improve(found, Forms(found.graph))
+    assert len(improved.groups) == len(found.groups), "it is not moved back"
+
+
 def test_bounded_estimates_of_open_sizes() -> None:
     """A ranking never depends on what an open extent turns out to be, so it is a number for each of them."""
     assert forms.estimate(dims.symbol("n") * 2) == 2 * forms.SIZE_HINT

@@ -6,10 +6,11 @@ small and is extended by one operator at a time, so the whole walk is linear; a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
-from autofusion.autofuse.axes import RESIDENT
+from autofusion.autofuse.axes import RESIDENT, Use
 from autofusion.autofuse.cost import group_us, tiles_alone, time_of
 from autofusion.autofuse.forms import Form, estimate, plain_axis
 from autofusion.autofuse.products import Product, has_own_unit, within
@@ -18,6 +19,9 @@ from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Expr, symbols
 from autofusion.graph.ir import Node
 from autofusion.kinds import Kind
+
+ROWS = 4  # of a contraction: each vector of the columns' operand is used for so many, or loads bound it
+WALKED = 16  # elements along an axis that is summed over in tiles
 
 
 @dataclass
@@ -100,7 +104,7 @@ def _judge(space: Space, merge: Merge) -> Verdict:
         if verdict:
             return verdict
     space.connect(merge.form, merge)
-    verdict = _capacity(space, merge) or _products(space, merge) or _profit(space, merge)
+    verdict = _capacity(space, merge) or _products(space, merge) or _rows(space, merge) or _profit(space, merge)
     return verdict or agreed(merge.groups[0].name, merge.form)
 
 
@@ -284,6 +288,63 @@ def _products(space: Space, merge: Merge) -> Verdict | None:
         return None
     text = "whole rows leave the contraction small tiles, and its operands are read again for each"
     return _verdict(merge, Code.PROFIT, text, lost_us=lost, won_us=won, bytes=read, bytes_apart=read_apart)
+
+
+def _rows(space: Space, merge: Merge) -> Verdict | None:
+    """On a unit that shares its memory, what must be on-chip as a whole beside a contraction, a padded image that its
+    windows are read from and the image of each of its filters, say, leaves room for so many of its rows: each tile of
+    them reads the columns' operand again, and where they are fewer than `ROWS` they wait for it. The time of that
+    against what the values between them move."""
+    target, contractions = space.target, [form for group in merge.groups for form in group.contractions]
+    if merge.form.node.kind is Kind.CONTRACT:
+        contractions.append(merge.form)
+    if has_own_unit(target) or not contractions or not (space.axes.altered or contractions[-1] is merge.form):
+        return None
+    won = sum([space.forms.bytes(f.value) for f in merge.form.feeds if f.producer in merge]) / target.bandwidth
+    lost, fewest = 0.0, math.inf
+    for form in contractions:
+        rows, all_rows = _rows_that_fit(space, merge, form)
+        if rows < all_rows:
+            fewest = min(fewest, rows)
+            lost += time_of(target, 0.0, form.products, target.cores) * (max(1.0, ROWS / rows) - 1)
+            lost += _columns_again_us(space, merge, form) * (-(-all_rows // rows) - 1)
+    if lost <= won + target.barrier_us:
+        return None
+    text = "what must be on-chip as a whole leaves the contraction few rows"
+    return _verdict(merge, Code.PROFIT, text, rows=fewest, lost_us=lost, won_us=won + target.barrier_us)
+
+
+def _rows_that_fit(space: Space, merge: Merge, form: Form) -> tuple[int, int]:
+    """Rows of a contraction's result that a tile may have, and all there are; as many where all of the result is
+    on-chip, or nothing has to be."""
+    axes, known = space.axes, space.placed[form.name]
+    roots = [axes.find(axis) for axis in known.value.axes]
+    cut = [root for root in roots if not RESIDENT[axes.use[root]]]
+    if not cut or len(cut) == len(roots):
+        return 1, 1
+    row = max(cut, key=lambda root: axes.size[root])
+    room, each = space.target.onchip_bytes * 3 // 4, 0
+    for node in merge.nodes:
+        value = space.placed[node.name].value
+        own = {axes.find(axis) for axis in value.axes}
+        if node.kind in (Kind.CONTRACT, Kind.JOIN) and row in own:
+            each += space.tile_bytes(value)
+        elif node.kind in (Kind.CONTRACT, Kind.JOIN):
+            walked = [axes.size[root] for root in own if axes.use[root] == Use.REDUCED]
+            room -= space.tile_bytes(value) * min(WALKED, math.prod(walked))
+    return max(1, min(axes.size[row], room // each)), axes.size[row]
+
+
+def _columns_again_us(space: Space, merge: Merge, form: Form) -> float:
+    """Reading, or making, the columns' operand of a contraction once more."""
+    columns = plain_axis(form.regions[0].output[-1])
+    for operand in form.regions[0].operands:
+        if any(columns in symbols(index) for index in operand.index):
+            producer = space.forms.producer(operand.value)
+            near = producer is not None and producer.name in merge
+            size = space.forms.bytes(operand.value)
+            return size / (space.target.near_bandwidth if near else space.target.bandwidth)
+    return 0.0
 
 
 def _shape(space: Space, form: Form) -> tuple[Product, tuple[bool, bool]]:

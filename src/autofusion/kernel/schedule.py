@@ -145,13 +145,13 @@ class Analysis:
     @cached_property
     def cut(self) -> list[str]:
         """The outer axes worth cutting: tiles along an axis that much of the work lacks would do that work again."""
+        return [name for name in self.outer if not self.is_dear(name)] or self.outer[:1]
+
+    def is_dear(self, axis: str) -> bool:
+        """Whether tiles along an axis would do much of the work again, as it lacks the axis."""
         total = sum(_work(s) for s in self.kernel.statements)
-        chosen = []
-        for name in self.outer:
-            lacking = sum(_work(s) for s in self.kernel.statements if name not in _axis_names(s))
-            if lacking * (min(estimate(self.extents[name]), REPEATS) - 1) <= total * REPEATED_SHARE:
-                chosen.append(name)
-        return chosen or self.outer[:1]
+        lacking = sum(_work(s) for s in self.kernel.statements if axis not in _axis_names(s))
+        return lacking * (min(estimate(self.extents[axis]), REPEATS) - 1) > total * REPEATED_SHARE
 
     @cached_property
     def streamable(self) -> list[str]:
@@ -432,21 +432,30 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
     rows, columns = _roles(analysis, main, divided)
     most = {rows: 128, columns: 256} if divided else {rows: 512, columns: 512}
     tiles = {name: _even(analysis.extents[name], most[name]) if name in most else 1 for name in analysis.cut}
+    whole = [] if divided else [n for n in tiles if analysis.is_dear(n) or (n not in most and not _is_batch(main, n))]
+    for name in whole:
+        extent = analysis.extents[name]
+        tiles[name] = extent if isinstance(extent, int) and extent > 0 else 1
     enough = min(target.cores * (2 if divided else 1), int(_total_work(analysis) // 2e6))
-    for name, least in ((rows, 32), (columns, 128), (rows, 16), (columns, 64)):
+    shares = [(name, 1) for name in whole if not analysis.is_dear(name)]
+    for name, least in (*shares, (rows, 32), (columns, 128), (rows, 16), (columns, 64)):
         while name in tiles and tiles[name] >= 2 * least and _tiles(analysis, tiles) < enough:
             tiles[name] = analysis.half(name, tiles[name])
 
     def shrunk(streamed: dict[str, int]) -> tuple[dict[str, int], tuple[int, int, int]]:
-        """The tiles as small as makes them fit, and the block for them."""
+        """The tiles as small as makes them fit, and the block for them. Where a budget is all that there is to fit
+        into, tiles that are smaller in vain stay large."""
         found = dict(tiles)
         block = _block(analysis, main, target, unit, found, budget)
-        for name, least in ((columns, 128), (rows, 16), (columns, 16), (rows, 1), (columns, 1)):
-            while name in found and found[name] > least:
-                if _held_bytes(analysis, target, unit, found | streamed, block) <= budget:
-                    break
-                found[name] = max(least, analysis.half(name, found[name]))
-                block = _block(analysis, main, target, unit, found, budget)
+        fits = False
+        for name, least in (*shares, (columns, 128), (rows, 16), (columns, 16), (rows, 1), (columns, 1)):
+            while name in found and found[name] > least and not fits:
+                fits = _held_bytes(analysis, target, unit, found | streamed, block) <= budget
+                if not fits:
+                    found[name] = max(least, analysis.half(name, found[name]))
+                    block = _block(analysis, main, target, unit, found, budget)
+        if not divided and not fits and _held_bytes(analysis, target, unit, found | streamed, block) > budget:
+            return dict(tiles), _block(analysis, main, target, unit, tiles, budget)
         return found, block
 
     small, block = shrunk({})
@@ -456,6 +465,11 @@ def _for_contraction(analysis: Analysis, target: Target, budget: int) -> Schedul
         if stream and not divided:  # what did not fit is walked in tiles: the others may be larger again
             small, block = shrunk({tile.axis: tile.size for tile in stream})
     return Schedule(tuple(Tile(n, s) for n, s in small.items()), stream, CHUNKS, block)
+
+
+def _is_batch(main: Contract, axis: str) -> bool:
+    """Whether both operands of a contraction have an axis: its products along it have nothing in common."""
+    return _reads(main.left, axis) and _reads(main.right, axis)
 
 
 def _for_product(analysis: Analysis, main: Contract, target: Target) -> Schedule:

@@ -97,10 +97,9 @@ def emit(
     shape = _classify(memory, statement, target)
     if shape is None:
         return Emitted.NOTHING
-    few = shape.rows is None or (
-        not shape.turned and isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED
-    )
-    if few and shape.panels is None and shape.step(shape.right, shape.columns) != 1:
+    few = shape.rows is None or (isinstance(shape.rows.extent, int) and shape.rows.extent <= STREAMED)
+    gathers = shape.panels is None and shape.step(shape.right, shape.columns) != 1
+    if few and gathers and not shape.turned and not shape.taps:
         return Emitted.NOTHING  # dot products along the contiguous depth are better than gathered columns
     if epilogue is not None:
         axis = Nest(e, memory, epilogue.cluster, values, target.lane_bytes).vector_axis

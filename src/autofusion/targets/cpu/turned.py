@@ -20,7 +20,7 @@ from autofusion.targets.cpu.emit import is_number
 from autofusion.targets.cpu.gemm import (
     DEPTH,
     HELD,
-    NEAR,
+    RESIDENT,
     UNROLL,
     Gemm,
     count_of,
@@ -87,7 +87,7 @@ class Turned(Gemm):
         self.deepest = even(roles.depth.extent, DEPTH // size, max(UNROLL, self.lanes))
         self.tallest, self.widest = -(-rows // self.height) * self.height, -(-columns // self.panel) * self.panel
         weights = columns * size * math.prod(map(count_of, (roles.depth, *roles.taps)))
-        if weights > NEAR and all(coefficient_of(roles.right.offset, axis.name) == 0 for axis in roles.others):
+        if weights > RESIDENT and all(coefficient_of(roles.right.offset, axis.name) == 0 for axis in roles.others):
             self.around = ()  # each panel of filters is read once, the image once for each of them
 
     @property
