@@ -5,12 +5,12 @@ An overload that is not here, or whose maker raises Unmapped, runs in PyTorch.
 
 from __future__ import annotations
 
+from autofusion.frontends.torch import attention, scatters, special
 from autofusion.frontends.torch import contractions as c
 from autofusion.frontends.torch import pointwise as p
 from autofusion.frontends.torch import pool_gradients as gradients
 from autofusion.frontends.torch import pooling as pools
 from autofusion.frontends.torch import reductions as r
-from autofusion.frontends.torch import scatters, special
 from autofusion.frontends.torch import shapes as s
 from autofusion.frontends.torch.call import Maker
 
@@ -279,5 +279,6 @@ ATEN: dict[str, Maker] = {
     "avg_pool3d_backward.default": gradients.average_pool_gradient,
     "_adaptive_avg_pool2d_backward.default": gradients.adaptive_average_pool_gradient,
     "_adaptive_avg_pool3d_backward.default": gradients.adaptive_average_pool_gradient,
-    "_scaled_dot_product_flash_attention_for_cpu.default": c.attention,
+    "_scaled_dot_product_flash_attention_for_cpu.default": attention.attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward.default": attention.attention_backward,
 }

@@ -1,4 +1,4 @@
-"""ATen products, convolutions and attention."""
+"""ATen products and convolutions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.call import Call, each_axis, static
-from autofusion.frontends.torch.reductions import shielded_softmax
 from autofusion.graph.ir import Value
 
 
@@ -130,35 +129,3 @@ def convolution(n: Call) -> Value:
     if n["transposed"]:
         return n.F.conv_transpose(*operands, **common, output_padding=each_axis(n["output_padding"], rank))
     return n.F.conv(*operands, **common)
-
-
-def attention(n: Call) -> list[Value | None]:
-    """_scaled_dot_product_flash_attention_for_cpu without dropout: softmax(q kᵀ · scale + mask) v, and 0 for rows that
-    the mask hides whole."""
-    q, k, v = n["query"], n["key"], n["value"]
-    if n["dropout_p"]:
-        raise Unmapped("attention with dropout")
-    if n.used[1]:
-        raise Unmapped("the logarithm of attention's sums is not compiled")
-    inner = q.dtype.compute
-    head = q.shape[-1]
-    if not isinstance(head, int):
-        raise Unmapped("attention over heads of open size")
-    scale = float(n["scale"]) if n["scale"] is not None else head**-0.5
-    rank = len(k.shape)
-    axes = [*range(rank - 2), rank - 1, rank - 2]
-    scores = n.F.matmul(n.cast(q, inner), n.transpose(n.cast(k, inner), axes))
-    scores = n.F.mul(scores, n.scalar(scale, inner))
-    if n["is_causal"]:
-        rows, columns = scores.shape[-2:]
-        row = n.F.iota(shape=(rows, columns), axis=0, dtype=DType.INT64)
-        column = n.F.iota(shape=(rows, columns), axis=1, dtype=DType.INT64)
-        scores = n.F.where(n.F.le(column, row), scores, n.scalar(float("-inf"), inner))
-    mask = n["attn_mask"]
-    if mask is not None:
-        if mask.dtype is DType.BOOL:
-            scores = n.F.where(mask, scores, n.scalar(float("-inf"), inner))
-        else:
-            scores = n.F.add(scores, n.cast(mask, inner))
-    weights = n.F.softmax(scores, axis=-1) if mask is None else shielded_softmax(n, scores, -1)
-    return [n.cast(n.F.matmul(weights, n.cast(v, inner)), q.dtype), None]
