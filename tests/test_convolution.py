@@ -101,6 +101,7 @@ CASES = {
     "three channels": convolution(2, 3, 32, 30),
     "many filters": convolution(1, 64, 16, 128),
     "many weights": convolution(1, 130, 6, 300),
+    "very many weights": convolution(1, 300, 7, 300),
     "even taps": convolution(1, 8, 17, 20, tap=4),
     "dilated": convolution(1, 24, 19, 40, dilations=(2, 3)),
     "strided along columns": convolution(1, 24, 33, 40, strides=(1, 2)),
@@ -195,29 +196,33 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Gemm]:
     return made
 
 
-def summed(kernel: Gemm) -> tuple[bool, int, int]:
-    """Whether tiles are turned; taps whose weights are packed before all else; those that are summed over in a row."""
-    apart = kernel.apart if isinstance(kernel, Turned) else ()
-    taps = [axis for axis in kernel.inside if axis not in apart]
-    return kernel.roles.turned, kernel.held, math.prod(int(str(axis.extent)) for axis in taps)
+def summed(kernel: Gemm) -> tuple[bool, bool, int]:
+    """Whether tiles are turned; whether weights are packed for all taps; taps that are summed over in a row."""
+    turned = isinstance(kernel, Turned)
+    taps = [axis for axis in kernel.inside if not turned or axis not in kernel.apart]
+    return turned, kernel.packs if turned else kernel.held > 0, math.prod(int(str(axis.extent)) for axis in taps)
 
 
 @pytest.mark.parametrize(
     ("graph", "taps"),
     [
-        (convolution(1, 16, 32, 30), (False, 9, 9)),
-        (convolution(1, 16, 14, 30), (True, 9, 9)),
-        (convolution(1, 3, 31, 30, constant=True), (False, 9, 9)),
-        (convolution(1, 60, 58, 32, unpadded=True), (True, 9, 3)),  # 180 terms, 540 with all taps
-        (convolution(1, 64, 56, 64, constant=True, unpadded=True), (True, 0, 3)),  # in panels
-        (convolution(1, 24, 33, 20, strides=(2, 2)), (True, 9, 9)),
-        (convolution(1, 24, 34, 30, unpadded=True, strides=(1, 3)), (True, 9, 9)),
-        (convolution(1, 24, 98, 30, unpadded=True, strides=(1, 3)), (False, 9, 1)),  # columns are packed, tap after tap
-        (convolution(1, 16, 14, 30, tap=1), (False, 0, 1)),
-        (convolution(1, 16, 6, 64), (False, 9, 9)),  # 36 pixels do not pay for turning filters
+        (convolution(1, 16, 32, 30), (False, True, 9)),
+        (convolution(1, 16, 14, 30), (True, True, 9)),
+        (convolution(1, 3, 31, 30, constant=True), (False, True, 9)),
+        (convolution(1, 60, 58, 32, unpadded=True), (True, True, 3)),  # 180 terms, 540 with all taps
+        (convolution(1, 64, 56, 64, constant=True, unpadded=True), (True, False, 3)),  # in panels
+        (convolution(1, 24, 33, 20, strides=(2, 2)), (True, True, 9)),
+        (convolution(1, 24, 34, 30, unpadded=True, strides=(1, 3)), (True, True, 9)),
+        (
+            convolution(1, 24, 98, 30, unpadded=True, strides=(1, 3)),
+            (False, True, 1),
+        ),  # columns are packed, tap after tap
+        (convolution(1, 16, 14, 30, tap=1), (False, False, 1)),
+        (convolution(1, 16, 6, 64), (True, True, 9)),
+        (convolution(1, 16, 5, 64), (False, False, 1)),  # 25 pixels do not pay for packing filters
     ],
 )
-def test_taps_are_summed_over_in_registers(kernels: list[Gemm], graph: Graph, taps: tuple[bool, int, int]) -> None:
+def test_taps_are_summed_over_in_registers(kernels: list[Gemm], graph: Graph, taps: tuple[bool, bool, int]) -> None:
     given = arrays_for(graph)
     (found,) = api.compile_graph(graph).run(given)
     assert [summed(kernel) for kernel in kernels] == [taps]
@@ -229,7 +234,7 @@ def test_taps_are_summed_over_in_registers(kernels: list[Gemm], graph: Graph, ta
 def test_constant_filters_are_read_where_they_lie(kernels: list[Gemm], name: str) -> None:
     api.compile_graph(CASES[name])
     assert kernels
-    assert all(kernel.roles.turned and not kernel.held for kernel in kernels)
+    assert all(isinstance(kernel, Turned) and not kernel.packs for kernel in kernels)
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)

@@ -117,7 +117,7 @@ class Gemm:
         self.around = roles.others  # loops over which stand outside of all
         self._decide(rows, columns)
         self.packer = Packer(e, self.lanes, statement.dtype)
-        self.packed: Block | None = None  # the operand that is held, of the first tap, once it is packed
+        self.packed: Block | None = None  # the left operand of the first tap, once it is
         self.near: V | None = None
         if epilogue is not None and epilogue.private:
             self.near = e.slot(f"[{math.prod(self.lines)} x {self.scalar}]", ALIGN)
@@ -145,11 +145,6 @@ class Gemm:
         if self.held:
             self.deepest, self.tallest = count_of(roles.depth), -(-rows // self.height) * self.height
         self.widest = even(roles.columns.extent, WIDTH // size, self.panel)
-
-    @property
-    def weights(self) -> Ref:
-        """The operand that may be held."""
-        return self.roles.left
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -219,35 +214,27 @@ class Gemm:
                 self._block(begin, size, adds, self._joined("and", [*ends, *ended], True))
 
     def _hold(self) -> None:
-        """Pack the operand for every tap."""
-        e, values = self.e, self.values
+        """Pack the left operand for every tap."""
+        e, roles, values = self.e, self.roles, self.values
         before = self._right_bytes() if self.packs_right else 0
-        area = self.memory.packing_area(before + self.held * self._held_bytes())
+        area = self.memory.packing_area(before + self.held * self._left_bytes())
         with ExitStack() as stack:
-            taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in self.roles.taps}
+            taps = {axis.name: stack.enter_context(self._loop(axis)) for axis in roles.taps}
             self.values = values | taps
-            packed = self._packed_tap(self._held_at(e.gep(area, e.i64(before), "i8"), list(taps.values())))
+            goal = self._held_at(e.gep(area, e.i64(before), "i8"), list(taps.values()))
+            left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
+            stride = (self.tallest if left.is_across else self.deepest) + PAD
+            rows, depth = e.i64(count_of(roles.rows)), e.i64(count_of(roles.depth))
+            packed = self.packer.lines(left, goal, rows, depth, stride, self.height)
         self.packed = replace(packed, start=e.gep(area, e.i64(before), "i8"))
         self.values = values
-
-    def _packed_tap(self, area: V) -> Block:
-        """What is held of one tap, packed."""
-        e, roles = self.e, self.roles
-        left = self._operand(roles.left, e.i64(0), roles.rows, e.i64(0))
-        stride = (self.tallest if left.is_across else self.deepest) + PAD
-        rows, depth = e.i64(count_of(roles.rows)), e.i64(count_of(roles.depth))
-        return self.packer.lines(left, area, rows, depth, stride, self.height)
-
-    def _held_bytes(self) -> int:
-        """Of what is held for a tap."""
-        return self._left_bytes()
 
     def _held_at(self, area: V, taps: Sequence[V]) -> V:
         """Where that of a tap begins."""
         e, number = self.e, self.e.i64(0)
         for axis, value in zip(self.roles.taps, taps, strict=True):
             number = e.add(e.mul(number, e.i64(count_of(axis))), value)
-        return e.gep(area, e.mul(number, e.i64(self._held_bytes())), "i8")
+        return e.gep(area, e.mul(number, e.i64(self._left_bytes())), "i8")
 
     def _joined(self, operation: str, conditions: list[V], otherwise: bool) -> When:
         """All conditions in one; what it is where there is none."""
@@ -417,7 +404,7 @@ class Gemm:
     def _moved(self, pointer: V, ref: Ref, taps: Sequence[V]) -> V:
         """From an operand's element at the first tap to the one at another."""
         e, roles = self.e, self.roles
-        if self.held and ref is self.weights:
+        if self.held and ref is self.roles.left:
             return self._held_at(pointer, taps)
         moved = e.i64(0)
         for axis, value in zip(roles.taps, taps, strict=True):

@@ -3,14 +3,18 @@
 A convolution's result is contiguous along the image's width, which may fill no whole vectors, and whose windows begin
 anywhere. Its filters can be taken in whole vectors. So here a tile's rows are pixels and its columns filters: elements
 of the image are read where they lie, whatever their stride, and multiplied with vectors of filters, which lie in panels
-or are packed for all taps before all else. Sums stay in registers over all taps; where those are many, sums of parts of
-them are added up apart, which is more accurate. At the end squares of sums are transposed in registers.
+or are packed, panel after panel, each for all of the image. Sums stay in registers over all taps; where those are many,
+sums of parts of them are added up apart, which is more accurate. At the end squares of sums are transposed in
+registers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
 
 from autofusion.dims import Dim, coefficient_of, symbol
 from autofusion.kernel.ir import Contract
@@ -19,7 +23,6 @@ from autofusion.targets.cpu.dimension import emit_dim
 from autofusion.targets.cpu.emit import is_number
 from autofusion.targets.cpu.gemm import (
     DEPTH,
-    HELD,
     RESIDENT,
     UNROLL,
     Gemm,
@@ -35,7 +38,8 @@ from autofusion.targets.cpu.roles import Roles
 from autofusion.targets.cpu.tiles import FIRST_COLUMN, FIRST_ROW, Goal, Part, Tile, When
 from autofusion.targets.vecmath.values import V, vector
 
-PIXELS = 64  # from here on packing the filters pays
+PIXELS = 32  # from here on packing the filters pays
+PACKED = 1 << 21  # bytes of a packed panel
 
 
 def turns(roles: Roles, statement: Contract, target: Target) -> bool:
@@ -52,17 +56,15 @@ def turns(roles: Roles, statement: Contract, target: Target) -> bool:
         return False
     if any(coefficient_of(roles.left.offset, axis.name) != 0 for axis in roles.others):
         return False
-    rows, columns, terms = (
-        count_of(roles.rows),
-        count_of(roles.columns),
-        math.prod(map(count_of, (roles.depth, *roles.taps))),
-    )
+    rows, columns, depth = (count_of(axis) for axis in (roles.rows, roles.columns, roles.depth))
+    terms = depth * math.prod(map(count_of, roles.taps))
     straight_tile, turned_tile = (
         register_tile(*sides, lanes, registers) for sides in ((rows, columns), (columns, rows))
     )
-    if not _lies(roles.step(roles.left, roles.rows), rows, turned_tile[1] * lanes):
+    panel = turned_tile[1] * lanes
+    if not _lies(roles.step(roles.left, roles.rows), rows, panel):
         often = math.prod(map(count_of, roles.others)) * columns >= PIXELS
-        if not often or rows * terms * size > HELD or count_of(roles.depth) * size > DEPTH:
+        if not often or terms * panel * size > PACKED or depth * size > DEPTH:
             return False
     straight = step_cycles(rows, columns, lanes, *straight_tile)
     turned = step_cycles(columns, rows, lanes, *turned_tile)
@@ -81,48 +83,92 @@ class Turned(Gemm):
     def _decide(self, rows: int, columns: int) -> None:
         roles, size = self.roles, self.statement.dtype.size
         lies = roles.panels is not None or _lies(roles.step(roles.right, roles.columns), columns, self.panel)
-        self.held = 0 if lies else math.prod(map(count_of, roles.taps))
-        self.packs_left = self.packs_right = False
+        self.packs = not lies
+        self.held, self.packs_left, self.packs_right = 0, False, False
         self.inside, self.apart = roles.taps, roles.taps[: self._within()]
         self.deepest = even(roles.depth.extent, DEPTH // size, max(UNROLL, self.lanes))
         self.tallest, self.widest = -(-rows // self.height) * self.height, -(-columns // self.panel) * self.panel
         weights = columns * size * math.prod(map(count_of, (roles.depth, *roles.taps)))
-        if weights > RESIDENT and all(coefficient_of(roles.right.offset, axis.name) == 0 for axis in roles.others):
+        same = all(coefficient_of(roles.right.offset, axis.name) == 0 for axis in roles.others)
+        if same and (self.packs or weights > RESIDENT):
             self.around = ()  # each panel of filters is read once, the image once for each of them
-
-    @property
-    def weights(self) -> Ref:
-        return self.roles.right
 
     @property
     def lines(self) -> tuple[int, int]:
         return self.panel, -(-self.height // self.lanes) * self.lanes
 
-    def _packed_tap(self, area: V) -> Block:
-        e, roles = self.e, self.roles
-        right = self._operand(roles.right, e.i64(0), roles.columns, e.i64(0))
-        columns, depth = e.i64(count_of(roles.columns)), e.i64(count_of(roles.depth))
-        return self.packer.panels(right, area, columns, depth, self.width)
-
-    def _held_bytes(self) -> int:
-        return self._right_bytes()
-
     def _block(self, begin: V, size: V, adds: When, ends: When) -> None:
         e, roles, values = self.e, self.roles, self.values
         columns = emit_dim(e, roles.columns.extent, values)
-        right = self.packed or self._operand(roles.right, begin, roles.columns, e.i64(0))
 
         def panel(at: V, masks: list[V | None], count: V) -> None:
+            right = self._packed(at, count) if self.packs else self._operand(roles.right, begin, roles.columns, at)
             with ExitStack() as stack:
                 inner = [axis for axis in roles.others if axis not in self.around]
                 self.values = values | {axis.name: stack.enter_context(self._loop(axis)) for axis in inner}
-                rows = emit_dim(e, self.roles.contiguous.extent, self.values)
+                rows = emit_dim(e, roles.contiguous.extent, self.values)
                 left = self._operand(roles.left, begin, roles.rows, e.i64(0))
-                self._rows(Goal(e.i64(0), rows, e.i64(0), adds, ends), left, right, at, masks, count, size)
+                self._rows(Goal(e.i64(0), rows, at, adds, ends), left, right, e.i64(0), masks, count, size)
             self.values = values
 
         filled = not is_number(columns.ref)  # tiles of panels hold whole ones
         by_panels(e, columns, self.width, self.lanes, panel, filled)
+
+    # -- packing filters ---------------------------------------------------------------------------------------------
+    @cached_property
+    def _flat(self) -> bool:
+        """Whether a filter's elements lie one after another, whatever the order of its axes."""
+        axes = [axis for axis in (self.roles.depth, *self.roles.taps) if axis.extent != 1]
+        steps = [(self.roles.step(self.roles.right, axis), count_of(axis)) for axis in axes]
+        reach = 1
+        for step, extent in sorted((step, extent) for step, extent in steps if isinstance(step, int)):
+            if step != reach:
+                return False
+            reach *= extent
+        return all(isinstance(step, int) for step, _ in steps)
+
+    def _packed(self, first: V, count: V) -> Block:
+        """The panel of filters that begins with the first one. Where they are flat, steps of the depth and of taps are
+        what they are where they lie, times the panel; otherwise tap comes after tap."""
+        e, roles, values = self.e, self.roles, self.values
+        depth, taps = count_of(roles.depth), math.prod(map(count_of, roles.taps))
+        lanes, panel = self.lanes, self.panel
+        bytes_of = (depth * taps + lanes) if self._flat else (depth + lanes) * taps
+        area = self.memory.packing_area(bytes_of * panel * self.statement.dtype.size)
+        if self._flat:
+            self.values = values | {axis.name: e.i64(0) for axis in roles.taps}
+            lies = replace(self._operand(roles.right, e.i64(0), roles.columns, first), along=e.i64(1))
+            packed = self.packer.panels(lies, area, count, e.i64(depth * taps), self.width)
+            step = emit_dim(e, roles.step(roles.right, roles.depth), values)
+            packed = replace(packed, along=e.mul(step, e.i64(panel)))
+        else:
+            with ExitStack() as stack:
+                at = {axis.name: stack.enter_context(self._loop(axis)) for axis in roles.taps}
+                self.values = values | at
+                lies = self._operand(roles.right, e.i64(0), roles.columns, first)
+                goal = self._of_tap(area, list(at.values()))
+                packed = self.packer.panels(lies, goal, count, e.i64(depth), self.width)
+            packed = replace(packed, start=area)
+        self.values = values
+        return packed
+
+    def _of_tap(self, area: V, taps: Sequence[V]) -> V:
+        """Where a tap of a packed panel begins, where filters are not flat."""
+        e, number = self.e, self.e.i64(0)
+        for axis, value in zip(self.roles.taps, taps, strict=True):
+            number = e.add(e.mul(number, e.i64(count_of(axis))), value)
+        elements = (count_of(self.roles.depth) + self.lanes) * self.panel
+        return e.gep(area, e.mul(number, e.i64(elements)), self.scalar)
+
+    def _moved(self, pointer: V, ref: Ref, taps: Sequence[V]) -> V:
+        if ref is not self.roles.right or not self.packs:
+            return super()._moved(pointer, ref, taps)
+        if not self._flat:
+            return self._of_tap(pointer, taps)
+        e, moved = self.e, self.e.i64(0)
+        for axis, value in zip(self.roles.taps, taps, strict=True):
+            moved = e.add(moved, e.mul(value, emit_dim(e, self.roles.step(ref, axis), self.values)))
+        return e.gep(pointer, e.mul(moved, e.i64(self.panel)), self.scalar)
 
     def _sum(self, tile: Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
         if not self.apart:
