@@ -138,8 +138,7 @@ class Program:
         self.module = module
         self.settings = settings
         self.name = name
-        self.recompiled = ""  # why, where Dynamo compiled the same code before
-        self.compile_id = ""
+        self.recompiled = ""  # why, where the same code was compiled before
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
