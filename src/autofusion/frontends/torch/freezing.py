@@ -119,14 +119,12 @@ class Frozen:
 
     def variant(self, arguments: Sequence[Any]) -> Variant:
         """The program that holds for these arguments, compiled where there is none."""
-        found = self._known(arguments)
-        if found is None:
-            with self._lock:
-                found = self._known(arguments) or self._another(arguments)
-        return found
-
-    def _known(self, arguments: Sequence[Any]) -> Variant | None:
-        return next((each for each in tuple(self._variants) if each.holds(arguments)), None)
+        for each in self._variants:  # one that is passed over because another one goes is found once more
+            if each.holds(arguments):
+                return each
+        with self._lock:
+            found = next((each for each in tuple(self._variants) if each.holds(arguments)), None)
+            return found or self._another(arguments)
 
     def _another(self, arguments: Sequence[Any]) -> Variant:
         reason, self._began = self._reason(arguments), True
