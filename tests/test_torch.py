@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -480,6 +482,29 @@ def test_recompiles_are_counted_and_say_why() -> None:
     assert "expected 3, actual 4" in str(report)
 
 
+def test_reasons_are_kept_and_equal_ones_are_several() -> None:
+    backend = Backend()
+    for function in (lambda x: x.exp() + 1, lambda x: x.exp() + 2):
+        torch._dynamo.reset_code_caches()
+        step = torch.compile(function, backend=backend, dynamic=False)
+        for length in (3, 4):
+            step(torch.randn(length))
+        torch._dynamo.convert_frame.FRAME_COUNTER = 0
+    before = backend.explain().recompiles
+    assert len(before) == 2 and "expected 3, actual 4" in before[0]
+    torch._dynamo.utils.clear_compilation_metrics()
+    assert backend.explain().recompiles == before
+
+
+def test_forward_and_backward_are_one_recompile() -> None:
+    backend = Backend()
+    step = torch.compile(lambda x: x.exp() + 1, backend=backend, dynamic=False)
+    for length in (3, 4):
+        step(torch.randn(length, requires_grad=True)).sum().backward()
+    report = backend.explain()
+    assert len(report.programs) == 4 and len(report.recompiles) == 1
+
+
 def test_two_sizes_that_are_equal_are_not_one() -> None:
     backend = Backend()
     function = compiled(lambda x, y: (x.sum(0) * 2, y + 1), backend, dynamic=True)
@@ -595,6 +620,34 @@ def test_compile_takes_modules() -> None:
     assert "1 launch" in str(compiled_model.explain())
 
 
+class Tied(torch.nn.Module):  # type: ignore[misc]
+    """One parameter and one buffer under two names each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("scale", torch.rand(4))
+        self.register_buffer("again", self.scale)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x) * self.scale) + self.again
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_what_has_two_names_is_one_tensor(freeze: bool) -> None:
+    model, x = Tied(), torch.randn(2, 4)
+    step = autofusion.compile(model, (x,), freeze=freeze)
+    torch.testing.assert_close(step(x), model(x).detach())
+    assert step.stats["launches_per_call"] == 1
+
+
+def test_what_a_module_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autofusion.frontends.torch.exported._held", lambda *_: {"first.weight": None})
+    with pytest.raises(ArgumentError, match=r"Tied has no parameter, buffer or constant 'first\.bias'"):
+        autofusion.compile(Tied(), (torch.randn(2, 4),))
+
+
 def test_a_tensor_that_is_given_twice_is_two_arguments() -> None:
     class Held(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -688,6 +741,33 @@ def test_unknown_options_are_refused() -> None:
         Backend(frees=True)
 
 
+WRONG = {
+    "target=5": {"target": 5},
+    "target=None": {"target": None},
+    r"target=\['cpu'\]": {"target": ["cpu"]},
+    "numerics=None": {"numerics": None},
+    "freeze='no'": {"freeze": "no"},
+    "freeze=1: expected True or False": {"freeze": 1},
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_types_of_options_are_checked(text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        Backend(**WRONG[text])
+    with pytest.raises(ArgumentError, match=text):
+        autofusion.compile(torch.nn.ReLU(), (torch.ones(2),), **WRONG[text])
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=text):
+        torch.compile(lambda x: x + 1, backend=Backend(), options=WRONG[text])(torch.ones(2))
+
+
+def test_there_is_one_mode() -> None:
+    assert torch.compile(lambda x: x + 1, backend=Backend(), mode="default")(torch.ones(2)).tolist() == [2, 2]
+    for mode in ("max-autotune", "nonsense"):
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=f"mode='{mode}': expected 'default'"):
+            torch.compile(lambda x: x + 2, backend=Backend(), mode=mode)(torch.ones(2))
+
+
 def test_values_of_options_are_checked() -> None:
     with pytest.raises(ArgumentError, match="numerics='exact': expected default or strict"):
         Backend(numerics="exact")
@@ -747,6 +827,17 @@ def test_the_name_works_after_an_install() -> None:
         warnings.simplefilter("ignore")
         assert torch.equal(function(torch.zeros(3)), torch.ones(3))
     assert len(autofusion.torch.explain().programs) == 1
+
+
+def test_the_name_forgets_with_pytorch() -> None:
+    """`torch.compiler.reset` frees what was compiled."""
+    function = torch.compile(lambda x: x + 1, backend=autofusion.torch.backend)
+    function(torch.zeros(3))
+    launch = weakref.ref(autofusion.torch._SHARED.programs[-1].launches[0])
+    del function
+    torch.compiler.reset()
+    gc.collect()
+    assert not autofusion.torch.explain().programs and launch() is None
 
 
 @pytest.mark.filterwarnings("ignore")

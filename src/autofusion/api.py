@@ -44,9 +44,11 @@ STAGES = ("source", "graph", "groups", "kernel", "schedule", "tile", "plan", "ll
 
 def find_target(name: str | Target) -> Target:
     """A target by name: `cpu` (this machine), `cpu:NAME` (`cpu:avx2`, `cpu:aarch64:neoverse-v1`), `ascend910b`,
-    `ascend950`; a Target is returned as it is. Raises TargetError."""
+    `ascend950`; a Target is returned as it is. Raises TargetError, ArgumentError for what is neither."""
     if isinstance(name, Target):
         return name
+    if not isinstance(name, str):
+        raise ArgumentError(f"target={name!r}: expected a name, such as 'cpu', or a Target")
     if name == "cpu":
         return host.target_of(host.host())
     if name.startswith("cpu:"):

@@ -93,6 +93,8 @@ class Backend:
     def __call__(
         self, module: Any, inputs: Sequence[Any], mode: Any = None, options: Mapping[str, Any] | None = None
     ) -> Any:
+        if mode not in (None, "default"):
+            raise ArgumentError(f"mode={mode!r}: expected 'default'; what this backend has are options: {_options()}")
         return _Compile(self, module, inputs, settings_of(self.settings, options or {})).call()
 
     def explain(self) -> Report:
@@ -239,13 +241,18 @@ def recompile_reason() -> str:
     return getattr(metrics, "_metrics", {}).get("recompile_reason") or ""
 
 
+def _options() -> str:
+    return ", ".join(sorted(each.name for each in fields(Settings)))
+
+
 def settings_of(base: Settings, options: Mapping[str, Any]) -> Settings:
     """`base` with options changed. Raises ArgumentError for an unknown one or a wrong value, TargetError for an
     unknown target."""
-    known = {each.name for each in fields(Settings)}
-    unknown = sorted(set(options) - known)
+    if not isinstance(options, Mapping):
+        raise ArgumentError(f"options={options!r}: expected a dict of {_options()}")
+    unknown = sorted(set(options) - {each.name for each in fields(Settings)}, key=str)
     if unknown:
-        raise ArgumentError(f"option {unknown[0]!r}: expected one of {', '.join(sorted(known))}")
+        raise ArgumentError(f"option {unknown[0]!r}: expected one of {_options()}")
     made = replace(base, **options)
     if "target" in options:
         api.runnable(made.target)

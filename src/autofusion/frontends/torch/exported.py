@@ -35,6 +35,14 @@ def _distinct(arguments: Sequence[Any], held: Sequence[Any]) -> Sequence[Any]:
     return tree_map_only(adapter.torch().Tensor, once, arguments)  # type: ignore[no-any-return]
 
 
+def _held(module: Any, exported: Any) -> dict[str, Any]:
+    """What an exported program takes besides the arguments, by each of its names: one tensor may have several."""
+    parameters, buffers = (
+        dict(named(remove_duplicate=False)) for named in (module.named_parameters, module.named_buffers)
+    )
+    return {**exported.constants, **parameters, **buffers}
+
+
 class Module:
     """A compiled module: called as the module is. Sizes and types are those that it was compiled for, but for open
     dimensions; no gradients.
@@ -58,15 +66,20 @@ class Module:
             adapter.is_tensor(each) for each in arguments
         )
         self._count = len(arguments)
-        held = {**exported.constants, **dict(module.named_parameters()), **dict(module.named_buffers())}
+        held = _held(module, exported)
+        targets = [spec.target for spec in signature.input_specs if spec.target is not None]
+        if missing := [target for target in targets if target not in held]:
+            raise ArgumentError(f"{type(module).__name__} has no parameter, buffer or constant {missing[0]!r}")
+        written = {id(held[target]) for target in signature.buffers_to_mutate.values()}
         placeholders = [node for node in exported.graph.nodes if node.op == "placeholder"]
         self._state: list[Any] = []
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
-            if spec.target is not None and spec.target in held:
-                written = spec.target in signature.buffers_to_mutate.values()
-                if settings.freeze and not written and adapter.is_tensor(held[spec.target]):
-                    node.meta[FROZEN] = array_of(held[spec.target])
-                self._state.append(held[spec.target])
+            if spec.target is None:
+                continue
+            state = held[spec.target]
+            if settings.freeze and id(state) not in written and adapter.is_tensor(state):
+                node.meta[FROZEN] = array_of(state)
+            self._state.append(state)
         self._writes = [
             (position, held[signature.buffers_to_mutate[spec.arg.name]])
             if spec.arg.name in signature.buffers_to_mutate

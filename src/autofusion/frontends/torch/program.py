@@ -40,7 +40,8 @@ Layout = Callable[[Any, Environment], Any]  # of a launch's result and the sizes
 
 @dataclass(frozen=True)
 class Settings:
-    """How regions are compiled. Raises ArgumentError for numerics that there are not."""
+    """How regions are compiled. Raises ArgumentError for values that an option does not take, TargetError for a target
+    that there is not."""
 
     target: str | Target = "cpu"
     numerics: str = "default"
@@ -49,6 +50,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.numerics not in tuple(Numerics):
             raise ArgumentError(f"numerics={self.numerics!r}: expected {' or '.join(Numerics)}")
+        if not isinstance(self.freeze, bool):
+            raise ArgumentError(f"freeze={self.freeze!r}: expected True or False")
+        api.find_target(self.target)
 
 
 @dataclass
