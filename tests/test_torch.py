@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import re
 import threading
 import warnings
@@ -698,6 +699,81 @@ def test_wrong_arguments_of_a_module_are_told() -> None:
         step(torch.randn(6, 13))
     with pytest.raises(ArgumentError, match="structure"):
         step(torch.randn(6, 12), torch.randn(1))
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Any, listed: Any, scale: Any = 2.0) -> Any:
+        self.seen.add_(1)
+        return torch.sort(self.linear(x) * scale)[0] + listed[0]
+
+
+def test_kinds_of_arguments_are_told() -> None:
+    x = torch.randn(4)
+    modules = [
+        autofusion.compile(torch.nn.ReLU(), (x,), dynamic=sizes) for sizes in (None, ({0: torch.export.Dim("n")},))
+    ]
+    step = autofusion.compile(Scaled(), (x, [x], 2.0))
+    for wrong in (3, None, "a", True):
+        kind = type(wrong).__name__
+        for module in modules:
+            with pytest.raises(ArgumentError, match=rf"argument 0 \(input\): expected a tensor, found {kind}"):
+                module(wrong)
+        with pytest.raises(ArgumentError, match=rf"argument 0 \(x\): expected a tensor, found {kind}"):
+            step(wrong, [x], 2.0)
+        with pytest.raises(ArgumentError, match=rf"argument 1 \(listed_0\): expected a tensor, found {kind}"):
+            step(x, [wrong], 2.0)
+    for wrong in (3.0, 2, -2.0, x, None):
+        with pytest.raises(ArgumentError, match=r"argument 2 \(scale\): .* given, compiled for 2.0"):
+            step(x, [x], wrong)
+    assert step(x, [x], 2.0).shape == (4,)
+
+
+def test_kinds_of_arguments_of_a_graph_are_told() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    for function in (lambda x: (x.sin() + 1,), lambda x: (torch.sort(x)[0],)):
+        program = fuse(make_fx(function, tracing_mode="fake")(torch.randn(4)))
+        with pytest.raises(ArgumentError, match=r"argument 0 \(x_1\): expected a tensor, found int"):
+            program(3)
+
+
+def test_example_inputs_are_a_tuple_or_one_tensor() -> None:
+    x = torch.randn(4)
+    assert torch.equal(autofusion.compile(torch.nn.ReLU(), x)(x), x.relu())
+    assert autofusion.compile(lambda x: x + 1, x.numpy())(x.numpy()).tolist() == (x.numpy() + 1).tolist()
+    for wrong, kind in (({"x": x}, "dict"), (3, "int"), ("x", "str")):
+        with pytest.raises(ArgumentError, match=f"example_inputs: expected a tuple of arguments, found {kind}"):
+            autofusion.compile(torch.nn.ReLU(), wrong)
+
+
+def test_a_copy_of_a_module_has_its_own_state() -> None:
+    x = torch.randn(4)
+    step = autofusion.compile(Scaled(), (x, [x], 2.0))
+    first = step(x, [x], 2.0)
+    other = copy.deepcopy(step)
+    assert torch.equal(other(x, [x], 2.0), first)
+    with torch.no_grad():
+        other._state[0].mul_(2)  # the weight
+    assert not torch.equal(other(x, [x], 2.0), first)
+    assert torch.equal(step(x, [x], 2.0), first)
+    assert [float(each._state[2][0]) for each in (step, other)] == [2, 3]  # what the module counts in its buffer
+    for each in (step, step.program, step.program.launches[0].compiled):
+        with pytest.raises(ArgumentError, match="pickle"):
+            pickle.dumps(each)
+
+
+def test_a_copy_of_a_compiled_model_shares_the_backend() -> None:
+    backend, x = Backend(numerics="strict"), torch.randn(2, 12)
+    step = torch.compile(mlp(), backend=backend)
+    step(x)
+    other = copy.deepcopy(step)
+    torch.testing.assert_close(other(x), step(x))
+    assert pickle.loads(pickle.dumps(backend)).settings == backend.settings
 
 
 def test_fuse_takes_a_graph_of_aten() -> None:

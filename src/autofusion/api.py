@@ -78,6 +78,12 @@ class Compiled(binding.Callable):
         if self.executable.direct is not None:
             self.direct = (self.executable.direct,)
 
+    def __deepcopy__(self, memo: Any) -> Compiled:
+        return self  # nothing of it changes
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a compiled graph is not pickled: save(path) writes it, autofusion.load reads it")
+
     def _call(self, *arguments: Any, threads: int | None = None, out: Any = None) -> Any:
         """A call that is not just as compiled."""
         places = [out] if isinstance(out, np.ndarray) else out

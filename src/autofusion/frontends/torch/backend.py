@@ -97,6 +97,13 @@ class Backend:
             raise ArgumentError(f"mode={mode!r}: expected 'default'; what this backend has are options: {_options()}")
         return _Compile(self, module, inputs, settings_of(self.settings, options or {})).call()
 
+    def __deepcopy__(self, memo: Any) -> Backend:
+        return self  # of a copy of a model, too, it tells what was compiled
+
+    def __reduce__(self) -> Any:
+        options = {each.name: getattr(self.settings, each.name) for each in fields(Settings)}
+        return functools.partial(Backend, **options), ()
+
     def explain(self) -> Report:
         """Every graph compiled so far: launches, fallbacks with their share of the time, recompiles with Dynamo's
         reason; `str()` of it is for people."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,12 @@ def _held(module: Any, exported: Any) -> dict[str, Any]:
         dict(named(remove_duplicate=False)) for named in (module.named_parameters, module.named_buffers)
     )
     return {**exported.constants, **parameters, **buffers}
+
+
+def _constants(signature: Any) -> list[tuple[int, str, Any]]:
+    """Arguments that are no tensors and no open sizes, whose values are compiled in: position, name and value."""
+    given = [spec.arg for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
+    return [(n, arg.name, arg.value) for n, arg in enumerate(given) if type(arg).__name__ == "ConstantArgument"]
 
 
 class Module:
@@ -92,9 +99,26 @@ class Module:
             )
         self._mutates = any(goal is not None for _, goal in self._writes)
         self.program = Program(exported.graph_module, settings, type(module).__name__)
+        self.program.held = len(self._state)
+        self._constants = _constants(signature)
         self._simple = self._plain and not self._mutates and self._output.is_leaf()
         self._count_threads = torch.get_num_threads
         self._bind()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        """The same code for copies of what the module holds."""
+        made = copy.copy(self)
+        made._state = copy.deepcopy(self._state, memo)
+        made._writes = [(position, copy.deepcopy(goal, memo)) for position, goal in self._writes]
+        return made
+
+    def __copy__(self) -> Module:
+        made = object.__new__(type(self))
+        made.__dict__ |= self.__dict__
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a compiled module holds machine code of this process: compile it again, do not pickle it")
 
     def _bind(self) -> None:
         """The native call, for as many workers as PyTorch has threads now."""
@@ -111,6 +135,9 @@ class Module:
         leaves, spec = self._pytree.tree_flatten((arguments, named))
         if spec != self._input:
             raise ArgumentError(f"the arguments have the structure {spec}, compiled for {self._input}")
+        for place, name, value in self._constants:
+            if type(leaves[place]) is not type(value) or repr(leaves[place]) != repr(value):
+                raise ArgumentError(f"argument {place} ({name}): {leaves[place]!r} given, compiled for {value!r}")
         with adapter.torch().no_grad():
             results = self.program(*self._state, *leaves)
             kept = []

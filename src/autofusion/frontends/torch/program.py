@@ -143,6 +143,7 @@ class Program:
         self.settings = settings
         self.name = name
         self.recompiled = ""  # why, where the same code was compiled before
+        self.held = 0  # how many arguments come first that no caller gives: what a module holds
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
@@ -153,9 +154,32 @@ class Program:
     def __call__(self, *arguments: Any) -> list[Any]:
         self.calls += 1
         env: Environment = {}
-        for step in self._steps:
-            step(env, arguments)
+        try:
+            for step in self._steps:
+                step(env, arguments)
+        except AutofusionError:
+            raise
+        except Exception:
+            self._check_kinds(arguments)
+            raise
         return env["results"]  # type: ignore[no-any-return]
+
+    def __deepcopy__(self, memo: Any) -> Program:
+        return self  # nothing of it changes
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a compiled program holds machine code of this process: compile it again, do not pickle it")
+
+    def _check_kinds(self, arguments: Sequence[Any]) -> None:
+        """Raises ArgumentError for an argument that is no tensor where there should be one, and the other way round."""
+        nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        for position, (node, argument) in enumerate(zip(nodes, arguments, strict=True)):
+            wanted = adapter.is_tensor(node.meta.get("val"))
+            if wanted != adapter.is_tensor(argument) and (wanted or is_size(node)):
+                kind = "tensor" if wanted else "number"
+                found = type(argument).__name__
+                place = f"argument {position - self.held} ({node.name})"
+                raise ArgumentError(f"{place}: expected a {kind}, found {found}")
 
     @property
     def direct(self) -> Any:
