@@ -425,6 +425,27 @@ def test_random_numbers_are_eagers(kind: str, dtype: Any) -> None:
         assert torch.equal(*states)
 
 
+@pytest.mark.parametrize("first", ["inside", "outside"])
+def test_tangents_are_eagers(first: str) -> None:
+    """Of the level in which the code is called, wherever it was compiled."""
+    forward_mode, backend = torch.autograd.forward_ad, Backend()
+    step = torch.compile(lambda x, y: ((x.sin() * y).sum(), y.exp()), backend=backend)
+    x, y, tangent = torch.randn(5), torch.randn(5), torch.randn(5)
+    if first == "outside":
+        step(x, y)
+    for _ in range(2):
+        with forward_mode.dual_level():
+            found = [forward_mode.unpack_dual(each) for each in step(forward_mode.make_dual(x, tangent), y)]
+            assert found[1].tangent is None
+            torch.testing.assert_close(found[0].tangent, (x.cos() * y * tangent).sum())
+            torch.testing.assert_close([each.primal for each in found], [(x.sin() * y).sum(), y.exp()])
+            torch.testing.assert_close(step(x, y)[1], y.exp())
+    torch.testing.assert_close(step(x, y)[0], (x.sin() * y).sum())
+    assert sum(each.calls for each in backend.explain().programs) == 3 + (first == "outside")
+    primal, tangents = torch.func.jvp(lambda x: step(x, y)[0], (x,), (tangent,))
+    torch.testing.assert_close((primal, tangents), ((x.sin() * y).sum(), (x.cos() * y * tangent).sum()))
+
+
 def test_autocast() -> None:
     model, x = mlp().eval(), torch.randn(6, 12)
     step = torch.compile(model, backend=Backend())

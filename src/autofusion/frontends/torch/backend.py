@@ -141,6 +141,18 @@ def _native(program: Program) -> Any:
     return call
 
 
+def _with_tangents(compiled: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    """The compiled graph, but PyTorch runs Dynamo's where an argument has a tangent: no kernel has one for its result."""
+    unpack = adapter.module("torch.autograd.forward_ad").unpack_dual
+
+    def call(*arguments: Any) -> Any:
+        if any(adapter.is_tensor(each) and unpack(each).tangent is not None for each in arguments):
+            return module(*arguments)
+        return compiled(*arguments)
+
+    return call
+
+
 class _Compile:
     """One compile of a graph of Dynamo's: the programs of what AOTAutograd makes of it.
 
@@ -161,8 +173,9 @@ class _Compile:
             decompositions=decompositions(),
             partition_fn=adapter.module("functorch.compile").min_cut_rematerialization_partition,
         )(self.module, self.inputs)
-        self.module, self.inputs = None, ()
-        return self.plain or made
+        module, self.module, self.inputs = self.module, None, ()
+        made = self.plain or made
+        return _with_tangents(made, module) if guarded_dual_level() >= 0 else made
 
     def _compiler(self, kind: str) -> Callable[[Any, Any], Any]:
         return lambda graph, _: adapter.module("functorch.compile").make_boxed_func(self._compile(graph, kind))
@@ -201,6 +214,18 @@ def _frozen_program(
         return program, _native(program) or adapter.torch().no_grad()(program)
 
     return make
+
+
+def guarded_dual_level() -> int:
+    """The level of forward-mode differentiation, below 0 outside of it; what Dynamo compiles now holds for that one
+    only. It asks itself where the code enters a level, but not for arguments that come from one."""
+    context = adapter.module("torch._guards").TracingContext.try_get()
+    if context is not None:
+        source = adapter.module("torch._dynamo.source").GlobalStateSource()
+        context.guards_context.dynamo_guards.add(
+            source.make_guard(adapter.module("torch._dynamo.guards").GuardBuilder.DUAL_LEVEL)
+        )
+    return int(adapter.module("torch.autograd.forward_ad")._current_level)
 
 
 def is_plain() -> bool:
