@@ -142,7 +142,7 @@ def _native(program: Program) -> Any:
 
 
 def _with_tangents(compiled: Callable[..., Any], module: Any) -> Callable[..., Any]:
-    """The compiled graph, but PyTorch runs Dynamo's where an argument has a tangent: no kernel has one for its result."""
+    """The compiled graph, but PyTorch runs Dynamo's where an argument has a tangent: kernels give none."""
     unpack = adapter.module("torch.autograd.forward_ad").unpack_dual
 
     def call(*arguments: Any) -> Any:
