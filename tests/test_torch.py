@@ -299,6 +299,30 @@ def test_what_is_not_compiled_runs_in_pytorch_between_launches() -> None:
     assert "sort.default" in str(backend.explain())
 
 
+WHY = {
+    "PyTorch's kernel sorts": lambda x: torch.topk(x, 2)[0],
+    "there are no complex element types": lambda x: torch.fft.rfft(x).abs(),
+    "random numbers are those of PyTorch": lambda x: torch.rand_like(x),
+    "an algorithm of a library": lambda x: torch.histc(x),
+    "no rows of the op table": lambda x: torch.nextafter(x, x + 1),
+    "docs/torch.md": lambda x: torch.segment_reduce(x[0], "sum", lengths=torch.tensor([2, 3])),
+}
+
+
+@pytest.mark.parametrize("text", WHY)
+def test_reasons_are_of_the_operator(text: str) -> None:
+    backend = Backend()
+    compiled(WHY[text], backend)(torch.randn(4, 5))
+    reasons = [each.reason for each in backend.explain().fallbacks]
+    assert any(text in reason for reason in reasons), reasons
+
+
+def test_operators_of_others_are_told() -> None:
+    from autofusion.frontends.torch import uncompiled
+
+    assert "an operator of prims" in uncompiled.why(torch.ops.prims.sin.default)
+
+
 def test_no_merge_across_an_operator_outside() -> None:
     """a -> sort -> c and a -> c: the two of ours are two launches, in order."""
 

@@ -21,6 +21,7 @@ from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
 from autofusion.frontends.torch.call import Call
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
+from autofusion.frontends.torch.uncompiled import why
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Value
 from autofusion.ops import TensorType
@@ -86,7 +87,7 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     name = overload(node)
     maker = ATEN.get(name)
     if maker is None:
-        raise Unmapped(f"{name} is not in the table")
+        raise Unmapped(why(node.target) if hasattr(node.target, "_schema") else f"{name} is no operator of PyTorch's")
     given = {key: _operand(each, value_of) for key, each in adapter.arguments(node.target, node.args, node.kwargs)}
     fakes = results_of(node)
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
