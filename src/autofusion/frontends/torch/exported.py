@@ -11,6 +11,7 @@ from typing import Any
 from autofusion.errors import ArgumentError
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.backend import decompositions
+from autofusion.frontends.torch.conditions import conditions_of, measured, sizes_of
 from autofusion.frontends.torch.program import Program, Settings, array_of
 from autofusion.frontends.torch.regions import FROZEN
 from autofusion.frontends.torch.report import ProgramReport
@@ -98,10 +99,14 @@ class Module:
                 f"the module writes its argument {next(iter(signature.user_inputs_to_mutate.values()))}"
             )
         self._mutates = any(goal is not None for _, goal in self._writes)
-        self.program = Program(exported.graph_module, settings, type(module).__name__)
+        self._conditions, self._sizes = conditions_of(exported), sizes_of(exported)
+        guards = [each.guard for each in self._conditions if each.guard is not None]
+        self.program = Program(exported.graph_module, settings, type(module).__name__, guards)
         self.program.held = len(self._state)
         self._constants = _constants(signature)
-        self._simple = self._plain and not self._mutates and self._output.is_leaf()
+        checked = {guard for each in self.program.launches for guard in each.compiled.graph.guards}
+        native = all(each.guard in checked for each in self._conditions)
+        self._simple = self._plain and not self._mutates and self._output.is_leaf() and native
         self._count_threads = torch.get_num_threads
         self._bind()
 
@@ -138,6 +143,7 @@ class Module:
         for place, name, value in self._constants:
             if type(leaves[place]) is not type(value) or repr(leaves[place]) != repr(value):
                 raise ArgumentError(f"argument {place} ({name}): {leaves[place]!r} given, compiled for {value!r}")
+        self._check_sizes(leaves)
         with adapter.torch().no_grad():
             results = self.program(*self._state, *leaves)
             kept = []
@@ -147,6 +153,23 @@ class Module:
                 else:
                     goal.copy_(result)
         return self._pytree.tree_unflatten(kept, self._output)
+
+    def _check_sizes(self, leaves: Sequence[Any]) -> None:
+        """Raises ArgumentError where open sizes are not those for which the module was traced."""
+        if not self._conditions:
+            return
+        try:
+            sizes = measured(self._sizes, leaves)
+        except (AttributeError, LookupError):
+            return  # the program tells what is wrong with such an argument
+        for condition in self._conditions:
+            if not condition.holds(sizes):
+                found = ", ".join(
+                    f"{name} is {sizes[name]}" + (f" (argument {place}, axis {axis})" if axis is not None else "")
+                    for place, axis, name in self._sizes
+                    if name in condition.symbols
+                )
+                raise ArgumentError(f"compiled for sizes with {condition}; {found}")
 
     @property
     def stats(self) -> Mapping[str, Any]:

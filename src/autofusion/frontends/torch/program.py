@@ -29,6 +29,7 @@ from autofusion.frontends.torch.regions import (
 )
 from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
+from autofusion.graph.ir import Guard
 from autofusion.jit.pipeline import Numerics
 from autofusion.ops.structure import strides_of
 from autofusion.runtime import dispatch_keys
@@ -138,7 +139,7 @@ class Program:
     """An FX graph of ATen operators, compiled. Call it with tensors and sizes in the order of its placeholders; it
     gives what the graph's output lists."""
 
-    def __init__(self, module: Any, settings: Settings, name: str = "graph") -> None:
+    def __init__(self, module: Any, settings: Settings, name: str = "graph", guards: Sequence[Guard] = ()) -> None:
         self.module = module
         self.settings = settings
         self.name = name
@@ -147,7 +148,7 @@ class Program:
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
-        self._split = split(module.graph)
+        self._split = split(module.graph, guards)
         self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
