@@ -12,7 +12,7 @@ from autofusion import api
 from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError
 from autofusion.frontends.torch import adapter
-from autofusion.frontends.torch.freezing import Frozen
+from autofusion.frontends.torch.freezing import Frozen, is_fit
 from autofusion.frontends.torch.program import Program, Settings
 from autofusion.frontends.torch.regions import FROZEN
 from autofusion.frontends.torch.report import Report
@@ -88,7 +88,8 @@ class Backend:
 
     def __init__(self, **options: Any) -> None:
         self.settings = settings_of(Settings(), options)
-        self.reset()
+        self.programs: list[Program] = []
+        self._numbers = itertools.count()
 
     def __call__(
         self, module: Any, inputs: Sequence[Any], mode: Any = None, options: Mapping[str, Any] | None = None
@@ -111,7 +112,7 @@ class Backend:
 
     def reset(self) -> None:
         """Forget what was compiled so far; it stays callable."""
-        self.programs: list[Program] = []
+        self.programs.clear()
         self._numbers = itertools.count()
 
     def program(self, graph: Any, settings: Settings, kind: str) -> Program:
@@ -183,7 +184,7 @@ class _Compile:
     def _compile(self, graph: Any, kind: str) -> Callable[..., Any]:
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         whole = kind == "inference" and len(placeholders) == len(self.inputs)
-        positions = may_freeze(self.module, self.inputs) if whole and self.settings.freeze else []
+        positions = may_freeze(self.module, self.inputs) if whole and self.settings.freeze else ()
         if positions:
             make = _frozen_program(self.backend, graph, self.settings, placeholders, self._reason)
             frozen = Frozen(make, self.backend.retire, positions, names_of(self.module))
@@ -255,7 +256,8 @@ def may_freeze(module: Any, inputs: Sequence[Any]) -> list[int]:
         for given, source in zip(inputs, sources, strict=False)
     ]
     fixed = set(about.static_input_indices)
-    return [n for n, own in enumerate(held) if own and n in fixed and n < len(written) and not written[n]]
+    own = [n for n, each in enumerate(held) if each and n in fixed and n < len(written) and not written[n]]
+    return [n for n in own if is_fit(inputs[n])]
 
 
 def names_of(module: Any) -> list[str]:

@@ -122,9 +122,17 @@ class Frozen:
         for each in self._variants:  # one that is passed over because another one goes is found once more
             if each.holds(arguments):
                 return each
+        if self._general is not None and self._is_final(arguments):
+            return self._general
         with self._lock:
             found = next((each for each in tuple(self._variants) if each.holds(arguments)), None)
             return found or self._another(arguments)
+
+    def _is_final(self, arguments: Sequence[Any]) -> bool:
+        """Whether nothing can be compiled in for these arguments that no program holds for."""
+        known = self._variants
+        full = len(known) >= MOST_SETS and all(id(arguments[each.positions[0]]) != each.tensors[0] for each in known)
+        return full or not self._positions
 
     def _another(self, arguments: Sequence[Any]) -> Variant:
         reason, self._began = self._reason(arguments), True
