@@ -74,7 +74,7 @@ def dim_of(size: Any) -> Dim:
     if isinstance(size, int):
         return size
     if isinstance(size, torch().SymInt):
-        return _of_sympy(size.node.expr)
+        return dim_of_expression(size.node.expr)
     raise Unmapped(f"size {size!r} is no integer")
 
 
@@ -87,7 +87,7 @@ def least(size: Any) -> dict[str, int]:
     return {name: int(lower) for name, lower in found.items() if lower.is_Integer and lower > 0}
 
 
-def _of_sympy(expression: Any) -> Dim:
+def dim_of_expression(expression: Any) -> Dim:
     """The dim of a sympy expression over sizes."""
     kind = type(expression).__name__
     if expression.is_Integer:
@@ -95,8 +95,8 @@ def _of_sympy(expression: Any) -> Dim:
     if expression.is_Symbol:
         return dims.symbol(expression.name)
     if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
-        return dims.product([_of_sympy(expression.args[0])] * int(expression.args[1]))
-    made = [_of_sympy(argument) for argument in expression.args]
+        return dims.product([dim_of_expression(expression.args[0])] * int(expression.args[1]))
+    made = [dim_of_expression(argument) for argument in expression.args]
     if kind == "Add":
         return functools.reduce(dims.add, made)
     if kind == "Mul":

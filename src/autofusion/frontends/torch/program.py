@@ -29,6 +29,7 @@ from autofusion.frontends.torch.regions import (
 )
 from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
+from autofusion.graph.ir import Guard
 from autofusion.jit.pipeline import Numerics
 from autofusion.ops.structure import strides_of
 from autofusion.runtime import dispatch_keys
@@ -40,7 +41,8 @@ Layout = Callable[[Any, Environment], Any]  # of a launch's result and the sizes
 
 @dataclass(frozen=True)
 class Settings:
-    """How regions are compiled. Raises ArgumentError for numerics that there are not."""
+    """How regions are compiled. Raises ArgumentError for values that an option does not take, TargetError for a target
+    that there is not."""
 
     target: str | Target = "cpu"
     numerics: str = "default"
@@ -49,6 +51,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.numerics not in tuple(Numerics):
             raise ArgumentError(f"numerics={self.numerics!r}: expected {' or '.join(Numerics)}")
+        if not isinstance(self.freeze, bool):
+            raise ArgumentError(f"freeze={self.freeze!r}: expected True or False")
+        api.find_target(self.target)
 
 
 @dataclass
@@ -134,25 +139,48 @@ class Program:
     """An FX graph of ATen operators, compiled. Call it with tensors and sizes in the order of its placeholders; it
     gives what the graph's output lists."""
 
-    def __init__(self, module: Any, settings: Settings, name: str = "graph") -> None:
+    def __init__(self, module: Any, settings: Settings, name: str = "graph", guards: Sequence[Guard] = ()) -> None:
         self.module = module
         self.settings = settings
         self.name = name
-        self.recompiled = ""  # why, where Dynamo compiled the same code before
-        self.compile_id = ""
+        self.recompiled = ""  # why, where the same code was compiled before
+        self.held = 0  # how many arguments come first that no caller gives: what a module holds
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
-        self._split = split(module.graph)
+        self._split = split(module.graph, guards)
         self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
     def __call__(self, *arguments: Any) -> list[Any]:
         self.calls += 1
         env: Environment = {}
-        for step in self._steps:
-            step(env, arguments)
+        try:
+            for step in self._steps:
+                step(env, arguments)
+        except AutofusionError:
+            raise
+        except Exception:
+            self._check_kinds(arguments)
+            raise
         return env["results"]  # type: ignore[no-any-return]
+
+    def __deepcopy__(self, memo: Any) -> Program:
+        return self  # nothing of it changes
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a compiled program holds machine code of this process: compile it again, do not pickle it")
+
+    def _check_kinds(self, arguments: Sequence[Any]) -> None:
+        """Raises ArgumentError for an argument that is no tensor where there should be one, and the other way round."""
+        nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        for position, (node, argument) in enumerate(zip(nodes, arguments, strict=True)):
+            wanted = adapter.is_tensor(node.meta.get("val"))
+            if wanted != adapter.is_tensor(argument) and (wanted or is_size(node)):
+                kind = "tensor" if wanted else "number"
+                found = type(argument).__name__
+                place = f"argument {position - self.held} ({node.name})"
+                raise ArgumentError(f"{place}: expected a {kind}, found {found}")
 
     @property
     def direct(self) -> Any:

@@ -1,4 +1,4 @@
-"""What became of PyTorch graphs, for people: launches, what PyTorch ran and why, and why Dynamo compiled again."""
+"""What became of PyTorch graphs, for people: launches, what PyTorch ran and why, and why graphs were compiled again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class FallbackReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """One graph. `operators`: of ATen; `recompiled`: why Dynamo compiled this one although there was another;
-    `defects`: where this package failed and PyTorch runs what it should have compiled."""
+    """One graph. `operators`: of ATen; `recompiled`: why it was compiled although there was another, told by the
+    forward graph; `defects`: where this package failed and PyTorch runs what it should have compiled."""
 
     name: str
     operators: int
@@ -65,7 +65,7 @@ class Report:
     @property
     def recompiles(self) -> tuple[str, ...]:
         """Why, of each further compile; forward and backward are one."""
-        return tuple(dict.fromkeys(program.recompiled for program in self.programs if program.recompiled))
+        return tuple(program.recompiled for program in self.programs if program.recompiled)
 
     def __str__(self) -> str:
         launches = sum(len(program.launches) for program in self.programs)
