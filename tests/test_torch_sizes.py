@@ -105,3 +105,45 @@ def test_a_size_that_is_a_number() -> None:
         torch.testing.assert_close(module(x, k), x * k)
     with pytest.raises(ArgumentError, match=r"compiled for sizes with .* is 1"):
         module(x, 1)
+
+
+class Halves(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.reshape(2, -1, 4).sum(0)
+
+
+class Shifted(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x[1:] + y
+
+
+def test_an_extent_that_is_a_multiple() -> None:
+    compiled = autofusion.compile(Halves(), (torch.ones(8, 4),), dynamic=({0: 2 * torch.export.Dim("h")},))
+    for rows in (8, 2, 30):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), Halves()(x))
+    with pytest.raises(ArgumentError, match=r"x: axis 0 is 7, expected s\d+\*2"):
+        compiled(torch.randn(7, 4))
+
+
+def test_an_extent_that_is_one_more() -> None:
+    size = torch.export.Dim("h")
+    given = torch.ones(9, 4), torch.ones(8, 4)
+    compiled = autofusion.compile(Shifted(), given, dynamic=({0: size + 1}, {0: size}))
+    for rows in (8, 4, 1):
+        x, y = torch.randn(rows + 1, 4), torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x, y), Shifted()(x, y))
+    with pytest.raises(ArgumentError):
+        compiled(torch.randn(6, 4), torch.randn(4, 4))
+
+
+def test_bounds_of_a_size_that_only_a_multiple_tells() -> None:
+    compiled = autofusion.compile(
+        Halves(), (torch.ones(8, 4),), dynamic=({0: 2 * torch.export.Dim("h", min=3, max=9)},)
+    )
+    for rows in (6, 18):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), Halves()(x))
+    for rows in (4, 20):
+        with pytest.raises(ArgumentError):
+            compiled(torch.randn(rows, 4))

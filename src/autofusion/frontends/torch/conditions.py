@@ -15,7 +15,7 @@ from typing import Any
 
 from autofusion import dims
 from autofusion.dims import Dim
-from autofusion.errors import AutofusionError
+from autofusion.errors import ArgumentError, AutofusionError
 from autofusion.frontends.torch import adapter
 from autofusion.graph.ir import Guard
 
@@ -47,7 +47,7 @@ class Condition:
 
 def conditions_of(exported: Any) -> list[Condition]:
     """The bounds of open sizes and what the traced code asked of them, where arguments tell these sizes."""
-    told = {name for _, _, name in sizes_of(exported)}
+    told = {each.name for each in sizes_of(exported)}
     sympy = adapter.module("sympy")
     found: dict[Any, None] = {}
     for expression, bounds in exported.range_constraints.items():
@@ -64,20 +64,60 @@ def conditions_of(exported: Any) -> list[Condition]:
     return [each for each in listed if each.symbols and each.symbols <= told]
 
 
-def sizes_of(exported: Any) -> list[tuple[int, int | None, str]]:
-    """Where open sizes are told: the number of the argument, its axis (None for a number), the symbol's name."""
+@dataclass(frozen=True)
+class Told:
+    """Where an open size is found: the extent (or the stride) of an argument along an axis, or the argument where it is
+    a number, is factor * size + rest."""
+
+    position: int
+    axis: int | None
+    name: str
+    factor: int = 1
+    rest: int = 0
+    argument: str = ""
+
+    @property
+    def plain(self) -> bool:
+        return (self.factor, self.rest) == (1, 0)
+
+    def size(self, given: int) -> int:
+        """The size. Raises ArgumentError where none gives this extent."""
+        size, left = divmod(given - self.rest, self.factor)
+        if left or size < 0:
+            formula = dims.add(dims.multiply(dims.symbol(self.name), self.factor), self.rest)
+            raise ArgumentError(f"{self.argument}: axis {self.axis} is {given}, expected {formula}")
+        return size
+
+
+def told_by(position: int, argument: str, sizes: Sequence[Any]) -> list[Told]:
+    """What an argument's extents, or strides, tell."""
     found = []
+    for axis, size in enumerate(sizes):
+        try:
+            dim = adapter.dim_of(size)
+        except AutofusionError:
+            continue
+        names = dims.symbols(dim)
+        if len(names) == 1:
+            (name,) = names
+            factor, rest = dims.coefficient_of(dim, name), dims.substitute(dim, {name: 0})
+            if isinstance(factor, int) and factor > 0 and isinstance(rest, int):
+                found.append(Told(position, axis, name, factor, rest, argument))
+    return found
+
+
+def sizes_of(exported: Any) -> list[Told]:
+    """Where open sizes are told, those places first that say one as it is."""
+    found: list[Told] = []
     given = [spec.arg.name for spec in exported.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
     for place, name in enumerate(given):
         value = values.get(name)
-        axes: list[tuple[int | None, Any]] = [(None, value)]
         if value is not None and adapter.is_tensor(value):
-            axes = list(enumerate(value.shape))
-        for axis, size in axes:
-            if isinstance(size, adapter.torch().SymInt) and size.node.expr.is_Symbol:
-                found.append((place, axis, size.node.expr.name))
-    return found
+            found += told_by(place, name, value.shape)
+        elif isinstance(value, adapter.torch().SymInt) and value.node.expr.is_Symbol:
+            found.append(Told(place, None, value.node.expr.name, argument=name))
+    return sorted(found, key=lambda each: not each.plain)
 
 
 def _open(exported: Any) -> list[Any]:
@@ -87,9 +127,14 @@ def _open(exported: Any) -> list[Any]:
     return [size for size in sizes if isinstance(size, adapter.torch().SymInt)]
 
 
-def measured(places: Sequence[tuple[int, int | None, str]], leaves: Sequence[Any]) -> dict[str, int]:
+def measured(places: Sequence[Told], leaves: Sequence[Any]) -> dict[str, int]:
     """The open sizes of a call. Raises LookupError or AttributeError for arguments that have not these axes."""
-    return {name: leaves[n] if axis is None else leaves[n].shape[axis] for n, axis, name in places}
+    found: dict[str, int] = {}
+    for each in places:
+        given = leaves[each.position]
+        if each.name not in found:
+            found[each.name] = given if each.axis is None else each.size(given.shape[each.axis])
+    return found
 
 
 def _guard(expression: Any) -> Guard | None:

@@ -165,9 +165,10 @@ class Module:
         for condition in self._conditions:
             if not condition.holds(sizes):
                 found = ", ".join(
-                    f"{name} is {sizes[name]}" + (f" (argument {place}, axis {axis})" if axis is not None else "")
-                    for place, axis, name in self._sizes
-                    if name in condition.symbols
+                    f"{each.name} is {sizes[each.name]}"
+                    + (f" (argument {each.position}, axis {each.axis})" if each.axis is not None else "")
+                    for each in self._sizes
+                    if each.name in condition.symbols
                 )
                 raise ArgumentError(f"compiled for sizes with {condition}; {found}")
 

@@ -15,6 +15,7 @@ from autofusion.dims import Expr, product
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, AutofusionError, DeviceError, TargetError
 from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch.conditions import Told, told_by
 from autofusion.frontends.torch.defects import Defect, survived
 from autofusion.frontends.torch.regions import (
     Owner,
@@ -323,15 +324,18 @@ class _Writer:
 def _arguments(placeholders: Sequence[Any]) -> Step:
     """Arguments by placeholder, and the open sizes that they tell: as numbers, by extents and by strides."""
     sizes = [(n, dim.name) for n, dim in enumerate(map(_size_of, placeholders)) if isinstance(dim, Expr) and dim.name]
-    shaped: list[tuple[int, int, str]] = []
-    strided: list[tuple[int, int, str]] = []
+    shaped: list[Told] = []
+    strided: list[Told] = []
     for position, node in enumerate(placeholders):
         fake = node.meta.get("val")
         if adapter.is_tensor(fake):
-            shaped += [(position, axis, name) for axis, name in _symbols(fake.shape)]
-            strided += [(position, axis, name) for axis, name in _symbols(fake.stride())]
-    told = {name for *_, name in (*sizes, *shaped)}
-    strided = [each for each in strided if each[2] not in told]
+            shaped += told_by(position, node.name, fake.shape)
+            strided += told_by(position, node.name, fake.stride())
+    named = {name for _, name in sizes}
+    plain = sorted(shaped, key=lambda each: each.plain)  # the last of a name is taken: one that says it as it is
+    shaped = [each for each in {each.name: each for each in plain}.values() if each.name not in named]
+    told = named | {each.name for each in shaped}
+    strided = [each for each in strided if each.name not in told and each.plain]
 
     def step(env: Environment, arguments: Sequence[Any]) -> None:
         if len(arguments) != len(placeholders):
@@ -339,19 +343,13 @@ def _arguments(placeholders: Sequence[Any]) -> Step:
         env.update(zip(placeholders, arguments, strict=True))
         for position, name in sizes:
             env[name] = arguments[position]
-        for position, axis, name in shaped:
-            env[name] = arguments[position].shape[axis]
-        for position, axis, name in strided:
-            env[name] = arguments[position].stride(axis)
+        for each in shaped:
+            env[each.name] = each.size(arguments[each.position].shape[each.axis])
+        for each in strided:
+            env[each.name] = arguments[each.position].stride(each.axis)
 
     step.reads = step.writes = ()  # type: ignore[attr-defined]
     return step
-
-
-def _symbols(sizes: Sequence[Any]) -> list[tuple[int, str]]:
-    """Those that are nothing but a symbol, with their places."""
-    found = ((axis, _dim(size)) for axis, size in enumerate(sizes) if not isinstance(size, int))
-    return [(axis, dim.name) for axis, dim in found if isinstance(dim, Expr) and dim.name]
 
 
 def _dim(size: Any) -> Any:
