@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m pip install torch")
 
 import autofusion  # noqa: E402
-from autofusion.errors import ArgumentError  # noqa: E402
+from autofusion.errors import ArgumentError, AutofusionError  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
@@ -147,3 +147,18 @@ def test_bounds_of_a_size_that_only_a_multiple_tells() -> None:
     for rows in (4, 20):
         with pytest.raises(ArgumentError):
             compiled(torch.randn(rows, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: x if x.sum() > 0 else -x, "data-dependent"),
+        (lambda x: x @ torch.ones(3, 3), r"\[2, 4\] X \[3, 3\]"),
+    ],
+    ids=["data decide", "shapes"],
+)
+def test_what_cannot_be_traced_is_one_clear_error(function: Any, why: str) -> None:
+    with pytest.raises(AutofusionError, match=rf"^torch.export cannot trace Of: .*{why}") as found:
+        autofusion.compile(Of(function), (torch.ones(2, 4),))
+    assert "\n" not in str(found.value)
+    assert found.value.__cause__ is not None

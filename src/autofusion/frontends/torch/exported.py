@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autofusion.errors import ArgumentError
+from autofusion.errors import ArgumentError, ExecutionError
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.backend import decompositions
 from autofusion.frontends.torch.conditions import conditions_of, measured, sizes_of
@@ -51,6 +51,16 @@ def _constants(signature: Any) -> list[tuple[int, str, Any]]:
     return [(n, arg.name, arg.value) for n, arg in enumerate(given) if type(arg).__name__ == "ConstantArgument"]
 
 
+def _exported(module: Any, examples: tuple[Any, ...], dynamic: Any) -> Any:
+    """What `torch.export` makes of a module. Raises ExecutionError where it cannot trace it."""
+    try:
+        return adapter.module("torch.export").export(module, examples, dynamic_shapes=dynamic)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        why = lines[0] if lines else type(error).__name__
+        raise ExecutionError(f"torch.export cannot trace {type(module).__name__}: {why}") from error
+
+
 class Module:
     """A compiled module: called as the module is. Sizes and types are those that it was compiled for, but for open
     dimensions; no gradients.
@@ -63,7 +73,7 @@ class Module:
         torch = adapter.torch()
         with torch.no_grad():
             examples = tuple(_distinct(arguments, [*module.parameters(), *module.buffers()]))
-            exported = adapter.module("torch.export").export(module, examples, dynamic_shapes=dynamic)
+            exported = _exported(module, examples, dynamic)
             with warnings.catch_warnings():  # PyTorch warns of how it copies a structure of its own
                 warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
                 exported = exported.run_decompositions(decompositions())
