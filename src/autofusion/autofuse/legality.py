@@ -17,9 +17,11 @@ from autofusion.autofuse.products import Product, has_own_unit, within
 from autofusion.autofuse.space import Placed, Shares, Space
 from autofusion.autofuse.verdicts import Code, Verdict
 from autofusion.dims import Expr, symbols
+from autofusion.graph.index import Operand
 from autofusion.graph.ir import Node
 from autofusion.kinds import Kind
 
+ENOUGH = 16  # rows of a tile of a contraction
 ROWS = 4  # of a contraction: each vector of the columns' operand is used for so many, or loads bound it
 WALKED = 16  # elements along an axis that is summed over in tiles
 
@@ -304,7 +306,7 @@ def _rows(space: Space, merge: Merge) -> Verdict | None:
     lost, fewest = 0.0, math.inf
     for form in contractions:
         rows, all_rows = _rows_that_fit(space, merge, form)
-        if rows < all_rows:
+        if rows < min(ENOUGH, all_rows):
             fewest = min(fewest, rows)
             lost += time_of(target, 0.0, form.products, target.cores) * (max(1.0, ROWS / rows) - 1)
             lost += _columns_again_us(space, merge, form) * (-(-all_rows // rows) - 1)
@@ -319,8 +321,10 @@ def _rows_that_fit(space: Space, merge: Merge, form: Form) -> tuple[int, int]:
     on-chip, or nothing has to be."""
     axes, known = space.axes, space.placed[form.name]
     roots = [axes.find(axis) for axis in known.value.axes]
-    cut = [root for root in roots if not RESIDENT[axes.use[root]]]
-    if not cut or len(cut) == len(roots):
+    columns = _columns(form)
+    own = {axes.find(known.local[0][name]) for name in _axes_of(form, columns)}
+    cut = [root for root in roots if not RESIDENT[axes.use[root]] and root not in own]
+    if not cut or not any(RESIDENT[axes.use[root]] for root in roots):
         return 1, 1
     row = max(cut, key=lambda root: axes.size[root])
     room, each = space.target.onchip_bytes * 3 // 4, 0
@@ -335,16 +339,27 @@ def _rows_that_fit(space: Space, merge: Merge, form: Form) -> tuple[int, int]:
     return max(1, min(axes.size[row], room // each)), axes.size[row]
 
 
+def _columns(form: Form) -> Operand:
+    """The operand of a contraction that has the last axis of its result."""
+    region = form.regions[0]
+    last = symbols(region.output[-1]) if region.output else frozenset()
+    return next((o for o in region.operands if any(symbols(i) & last for i in o.index)), region.operands[-1])
+
+
+def _axes_of(form: Form, operand: Operand) -> set[str]:
+    region = form.regions[0]
+    return {name for i in operand.index for name in symbols(i) if name in region.axes or name in region.reduced}
+
+
 def _columns_again_us(space: Space, merge: Merge, form: Form) -> float:
-    """Reading, or making, the columns' operand of a contraction once more."""
-    columns = plain_axis(form.regions[0].output[-1])
-    for operand in form.regions[0].operands:
-        if any(columns in symbols(index) for index in operand.index):
-            producer = space.forms.producer(operand.value)
-            near = producer is not None and producer.name in merge
-            size = space.forms.bytes(operand.value)
-            return size / (space.target.near_bandwidth if near else space.target.bandwidth)
-    return 0.0
+    """Reading, or making, the columns' operand of a contraction once more; near the core where a tile's share of it
+    fits there."""
+    columns, region = _columns(form), form.regions[0]
+    shared = set.intersection(*(_axes_of(form, operand) for operand in region.operands)) & set(region.axes)
+    size, producer = space.forms.bytes(columns.value), space.forms.producer(columns.value)
+    share = size // max(1, math.prod(estimate(region.axes[name]) for name in shared))
+    near = (producer is not None and producer.name in merge) or share <= space.target.onchip_bytes // 2
+    return size / (space.target.near_bandwidth if near else space.target.bandwidth)
 
 
 def _shape(space: Space, form: Form) -> tuple[Product, tuple[bool, bool]]:
