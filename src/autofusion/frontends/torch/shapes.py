@@ -275,14 +275,15 @@ def eye(n: Call) -> Value:
     return n.F.eye(rows=shape[0], columns=shape[1], dtype=dtype)
 
 
+# Of a negative index only index, index_put, index_fill, take and put count from the end; to others it is out of range.
 def embedding(n: Call) -> Value:
-    return n.F.gather(n["weight"], n["indices"], axis=0)
+    return n.F.gather(n["weight"], n["indices"], axis=0, wraps=False)
 
 
 def index_select(n: Call) -> Value:
     indices = n["index"]
     data = n.x if n.x.shape else n.reshape(n.x, (1,))
-    made = n.F.gather(data, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis())
+    made = n.F.gather(data, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis(), wraps=False)
     return n.reshape(made, n.result.shape)
 
 
@@ -292,7 +293,7 @@ def gather(n: Call) -> Value:
         return n.full(0, n.result.shape, x.dtype)
     x, indices = n.reshape(x, x.shape or (1,)), n.reshape(indices, indices.shape or (1,))
     axis = axis_of(n["dim"], len(x.shape))
-    made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis)
+    made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis, wraps=False)
     return n.reshape(made, n.result.shape)
 
 
