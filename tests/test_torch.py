@@ -110,6 +110,27 @@ def test_folds_of_strided_tensors(kind: str) -> None:
     check(lambda x: (x.sum(-1), x.softmax(0), x - x.mean(dim=1, keepdim=True)), STRIDED[kind]())
 
 
+@pytest.mark.parametrize(
+    ("function", "fallbacks"),
+    [
+        (lambda x: x.as_strided((2,), (1,)) * 2, 0),
+        (lambda x: x.as_strided((2,), (1,), 1) * 2, 1),
+        (lambda x: torch.as_strided_copy(x, (2, 2), (1, 2), 3), 1),
+        (lambda x: (x * 2)[2:].as_strided((2,), (1,), 3) * 3, 0),
+        (lambda x: (x * 2)[2:].as_strided((2,), (1,)) * 3, 0),
+        (lambda x: (x * 2)[2:].as_strided((2,), (1,), 0) * 3, 1),
+        (lambda x: (x * 2).split(3)[1].as_strided((2,), (1,), 4) * 3, 0),
+    ],
+)
+def test_offsets_count_from_where_a_storage_begins(function: Any, fallbacks: int) -> None:
+    """No guard tells where an argument begins in its own: one compile serves all."""
+    base, backend = torch.arange(20.0), Backend()
+    call = compiled(function, backend)
+    for first in (4, 2, 0):
+        torch.testing.assert_close(call(base[first : first + 8]), function(base[first : first + 8]))
+    assert sum(each.count for each in backend.explain().fallbacks) == fallbacks
+
+
 def test_a_fresh_result_is_no_argument() -> None:
     check(lambda x: (x * 1, x + 0, x / 1, x.clone()), torch.randn(8))
 

@@ -372,8 +372,8 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "split.Tensor": of_edges(lambda x: (x, 3, 1)),
     "unbind.int": of_edges(lambda x: (x, 0), lambda x: (x, -1)),
     "unfold.default": of_edges(lambda x: (x, 1, 2, 1), lambda x: (x[1, 1], 0, 1, 1)),
-    "as_strided.default": of_edges(lambda x: (x, [2, 3], [3, 2], 1)),
-    "as_strided_copy.default": of_edges(lambda x: (x, [2, 3], [3, 2], 1)),
+    "as_strided.default": of_edges(lambda x: (x, [2, 3], [3, 2]), lambda x: (x[1:], [2, 2], [3, 2])),
+    "as_strided_copy.default": of_edges(lambda x: (x, [2, 3], [3, 2]), lambda x: (x[1:], [2, 2], [3, 2])),
     "diagonal.default": of_edges(lambda x: (x,), lambda x: (x, 1), lambda x: (x, -1, 1, 0)),
     "diagonal_scatter.default": of_edges(
         lambda x: (x, x[0, :3]), lambda x: (x, x[0, :2], -1), lambda x: (x, x[0, :3], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,11 +22,18 @@ Maker: TypeAlias = "Callable[[Call], Any]"
 Number = bool | int | float | Expr
 
 
+class Place(NamedTuple):
+    """How an argument lies in its storage. `offset`: where it begins, in elements; None where nothing tells."""
+
+    is_row_major: bool = True
+    offset: Dim | None = None
+
+
 @dataclass
 class Call:
     """`given`: the arguments by the schema's names, defaults filled in; tensors are values of the builder `F`, sizes
     are dims, element types are ours. `results`: what PyTorch says of each result, None for one that is no tensor.
-    `used`: which results anything reads.
+    `used`: which results anything reads. `place`: how a tensor among the arguments lies, by its name.
 
     A maker returns a value or a list of them, in the order of the results; None for a result that nothing reads.
     """
@@ -36,6 +43,7 @@ class Call:
     given: Mapping[str, Any]
     results: Sequence[TensorType | None]
     used: Sequence[bool] = field(default=(True,))
+    place: Callable[[str], Place] = field(default=lambda name: Place())
 
     def __getitem__(self, name: str) -> Any:
         return self.given[name]

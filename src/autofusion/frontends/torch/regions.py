@@ -19,7 +19,7 @@ from autofusion.dtypes import DType
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
-from autofusion.frontends.torch.call import Call
+from autofusion.frontends.torch.call import Call, Place
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
 from autofusion.frontends.torch.uncompiled import why
 from autofusion.graph.builder import GraphBuilder
@@ -88,15 +88,26 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     maker = ATEN.get(name)
     if maker is None:
         raise Unmapped(why(node.target) if hasattr(node.target, "_schema") else f"{name} is no operator of PyTorch's")
-    given = {key: _operand(each, value_of) for key, each in adapter.arguments(node.target, node.args, node.kwargs)}
+    arguments = dict(adapter.arguments(node.target, node.args, node.kwargs))
+    given = {key: _operand(each, value_of) for key, each in arguments.items()}
     fakes = results_of(node)
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
-    made = maker(Call(builder, name, given, types, _used(node, len(fakes))))
+    made = maker(Call(builder, name, given, types, _used(node, len(fakes)), lambda each: _place(arguments[each])))
     listed = list(made) if isinstance(made, tuple | list) else [made]
     for value, wanted, fake in zip(listed, types, fakes, strict=True):
         if value is not None:
             _check(name, value, wanted, fake)
     return listed
+
+
+def _place(node: Any) -> Place:
+    """How a tensor lies in its storage. No guard of PyTorch's holds where an argument begins in its own."""
+    fake, base = results_of(node)[0], node
+    while base.op == "call_function" and (getattr(base.target, "is_view", False) or base.target is operator.getitem):
+        base = base.args[0]
+    if base.op != "call_function":
+        return Place(fake.is_contiguous())
+    return Place(fake.is_contiguous(), adapter.dim_of(fake.storage_offset()))
 
 
 def _used(node: Any, count: int) -> tuple[bool, ...]:

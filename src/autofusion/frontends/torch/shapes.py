@@ -108,13 +108,22 @@ def unfold(n: Call) -> Value:
 
 
 def as_strided(n: Call) -> Value:
-    """Of a row-major tensor that begins its storage (PyTorch's functional graphs have no other)."""
+    """Within a row-major tensor. PyTorch's offset counts from where the storage begins, ours from where the tensor
+    does."""
     shape = static(n["size"], "as_strided's shape")
     strides = static(n["stride"], "as_strided's strides")
-    offset = n["storage_offset"] or 0
+    place, offset = n.place("self"), n["storage_offset"]
+    if not place.is_row_major:
+        raise Unmapped("as_strided of a tensor that is not row-major")
+    if offset is None:
+        offset = 0
+    elif place.offset is None:
+        raise Unmapped("as_strided from an offset in a storage that is an argument's")
+    else:
+        (offset,) = static([dims.add(offset, dims.multiply(place.offset, -1))], "as_strided's offset")
     last = offset + sum((e - 1) * s for e, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
     extent = product(n.x.shape)
-    if n.x.strides is not None or not isinstance(extent, int) or not isinstance(offset, int) or last >= max(extent, 1):
+    if not isinstance(extent, int) or offset < 0 or last >= max(extent, 1):
         raise Unmapped("as_strided beyond the tensor")
     return n.F.as_strided(n.x, shape=shape, strides=strides, offset=offset)
 
