@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import pickle
 import re
 import threading
@@ -652,6 +653,26 @@ def test_calls_of_open_sizes_are_native() -> None:
             assert torch.equal(run(x, y), x * 2 + y)
     (program,) = backend.programs
     assert program.launches[0].compiled.executable.direct.calls == 3 and program.calls == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=1.5) * 2,
+        lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=1.5, mode="bilinear") * 2,
+        lambda x: x[: int(x.shape[0] * 0.5)] * 2,
+        lambda x: x[: round(x.shape[0] / 3)] * 2,
+        lambda x: x[: math.ceil(x.shape[0] / 3)] * 2,
+        lambda x: torch.zeros(int(math.sqrt(x.shape[0]))) + 1,
+        lambda x: torch.arange(2 ** x.shape[0]) * 2,
+        lambda x: x * (x.shape[0] * 0.5),
+    ],
+)
+def test_sizes_by_way_of_floats(function: Any) -> None:
+    call = compiled(function, Backend(), dynamic=True)
+    for rows in (6, 9, 4):
+        x = torch.randn(rows, rows + 1)
+        torch.testing.assert_close(call(x), function(x))
 
 
 def test_a_size_that_no_tensor_has() -> None:
