@@ -21,6 +21,10 @@ from autofusion.ops.rules import axes_of, axis_of
 Maker: TypeAlias = "Callable[[Call], Any]"
 Number = bool | int | float | Expr
 
+# Operators whose second operand, where it is a number or a tensor without dimensions, eager mode takes as it is given.
+# It rounds every other one to the narrow float type that it meets.
+KEEPING = frozenset(("mul", "div", "floor_divide"))
+
 
 class Place(NamedTuple):
     """How an argument lies in its storage. `offset`: where it begins, in elements; None where nothing tells."""
@@ -83,10 +87,18 @@ class Call:
 
     def lift(self, value: Any, dtype: DType) -> Value:
         """A value or a number at an element type."""
+        if isinstance(value, Expr) and dtype.is_reduced:
+            return self.cast(self.scalar(value, DType.INT64), dtype)
         return self.cast(value, dtype) if isinstance(value, Value) else self.scalar(value, dtype)
 
+    def held(self, value: Any, dtype: DType) -> Value:
+        """As `lift`. Raises Unmapped for a number above the type's range, which eager mode refuses here."""
+        if dtype.is_float and isinstance(value, int | float) and largest(dtype) < abs(value) < math.inf:
+            raise Unmapped(f"{self.op}: {value} does not fit {dtype}")
+        return self.lift(value, dtype)
+
     def full(self, value: Any, shape: Shape, dtype: DType) -> Value:
-        return self.F.expand(self.scalar(value, dtype), shape=shape)
+        return self.F.expand(self.held(value, dtype), shape=shape)
 
     def reshape(self, value: Value, shape: Sequence[Dim]) -> Value:
         return value if value.shape == tuple(shape) else self.F.reshape(value, shape=tuple(shape))
@@ -132,15 +144,14 @@ class Call:
 
     def meet(self, *operands: Any, floats: bool = False) -> tuple[list[Value], DType]:
         """The operands at the type that PyTorch computes in, and the type that the result is rounded to. `floats`:
-        integers become the default float type. A number that a narrow float cannot hold makes it compute in
-        float32, as PyTorch does."""
+        integers become the default float type."""
         dtype = self.common(*operands)
         if floats and not dtype.is_float:
             dtype = DType.FLOAT32
-        inner = dtype
-        if dtype.is_reduced and any(not isinstance(o, Value) and not _holds(dtype, o) for o in operands):
-            inner = DType.FLOAT32
-        return [self.lift(o, inner) for o in operands], dtype
+        if dtype.is_reduced and self.op.partition(".")[0] in KEEPING and not _holds(dtype, operands[1]):
+            first = self.cast(self.lift(operands[0], dtype), DType.FLOAT32)
+            return [first, self.lift(operands[1], DType.FLOAT32)], dtype
+        return [self.lift(o, dtype) for o in operands], dtype
 
     def pointwise(self, row: str, *operands: Any, floats: bool = False, **attrs: Any) -> Value:
         """One elementwise row where its operands meet, rounded to the result's type."""
@@ -217,7 +228,9 @@ def _rank(dtype: DType) -> int:
 
 
 def _holds(dtype: DType, value: Any) -> bool:
-    """Whether a narrow float type has the number."""
+    """Whether a narrow float type has the number, or the elements of a tensor that is to meet it there."""
+    if isinstance(value, Value):
+        return value.dtype is dtype or bool(value.shape)
     if isinstance(value, Expr):
         return False
     with np.errstate(over="ignore"):

@@ -74,9 +74,8 @@ def scaled(row: str, on_bool: str | None = None) -> Maker:
             return n.pointwise(on_bool, left, right)
         if alpha == 1:
             return n.pointwise(row, left, right)
-        inner = DType.FLOAT32 if dtype.is_reduced else dtype
-        a, b = n.lift(left, inner), n.lift(right, inner)
-        return n.cast(n.row(row)(a, n.F.mul(b, n.scalar(alpha, inner))), dtype)
+        a, b, factor = _in_compute(n, n.lift(left, dtype), n.lift(right, dtype), n.held(alpha, dtype))
+        return n.cast(n.row(row)(a, n.F.mul(b, factor)), dtype)
 
     return make
 
@@ -84,10 +83,14 @@ def scaled(row: str, on_bool: str | None = None) -> Maker:
 def reversed_scaled(n: Call) -> Value:
     """rsub: other − alpha · self."""
     dtype = n.result.dtype
-    inner = DType.FLOAT32 if dtype.is_reduced else dtype
-    a, b = n.lift(n["self"], inner), n.lift(n["other"], inner)
-    alpha = n["alpha"]
-    return n.cast(n.F.sub(b, a if alpha == 1 else n.F.mul(a, n.scalar(alpha, inner))), dtype)
+    operands = n.lift(n["self"], dtype), n.lift(n["other"], dtype), n.held(n["alpha"], dtype)
+    a, b, factor = _in_compute(n, *operands)
+    return n.cast(n.F.sub(b, a if n["alpha"] == 1 else n.F.mul(a, factor)), dtype)
+
+
+def _in_compute(n: Call, *values: Value) -> list[Value]:
+    """Rounded values, at the type that arithmetic on theirs is done in."""
+    return [n.cast(each, each.dtype.compute) if each.dtype.is_float else each for each in values]
 
 
 def divide(n: Call) -> Value:
@@ -120,13 +123,13 @@ def power(n: Call) -> Value:
     dtype = n.result.dtype
     if dtype.is_float:
         known = exponent if isinstance(exponent, int | float) and not isinstance(exponent, bool) else None
-        inner = DType.FLOAT32 if dtype.is_reduced else dtype
-        a = n.lift(base, inner)
+        (a,) = _in_compute(n, n.lift(base, dtype))
         if known is not None:
             made = _known_power(n, a, float(known))
             if made is not None:
                 return n.cast(made, dtype)
-        return n.cast(n.F.pow(a, n.lift(exponent, inner)), dtype)
+        (b,) = _in_compute(n, n.held(exponent, dtype) if dtype.is_reduced else n.lift(exponent, dtype))
+        return n.cast(n.F.pow(a, b), dtype)
     if not isinstance(exponent, int) or isinstance(exponent, bool) or exponent < 0 or dtype is DType.BOOL:
         raise Unmapped("pow of integers to a power that is not a known natural number")
     return integer_power(n, n.lift(base, dtype), exponent)
@@ -172,14 +175,14 @@ def clamp(n: Call) -> Value:
     result = n.lift(n.x, dtype)
     for bound, row in ((low, "maximum"), (high, "minimum")):
         if bound is not None:
-            result = n.row(row)(result, n.lift(bound, dtype))
+            result = n.row(row)(result, n.held(bound, dtype))
     return result if result is not n.x else n.F.copy(result)
 
 
 def hardtanh(n: Call) -> Value:
     """A clamp to two numbers."""
     dtype = n.x.dtype
-    low, high = (n.scalar(n[name], dtype) for name in ("min_val", "max_val"))
+    low, high = (n.held(n[name], dtype) for name in ("min_val", "max_val"))
     return n.F.minimum(n.F.maximum(n.x, low), high)
 
 
@@ -223,7 +226,7 @@ def where(n: Call) -> Value:
 
 def masked_fill(n: Call) -> Value:
     x = n["self"]
-    return n.F.where(n["mask"], n.lift(n["value"], x.dtype), x)
+    return n.F.where(n["mask"], n.held(n["value"], x.dtype), x)
 
 
 def predicate(row: str, integers: bool) -> Maker:
@@ -373,8 +376,14 @@ def _added(n: Call, row: str) -> Value:
 
 
 def logit(n: Call) -> Value:
-    eps = n["eps"]
-    return n.pointwise("logit", n.x, floats=True, eps=None if eps is None else float(eps))
+    """log(x / (1 − x)) of x between eps and 1 − eps, both rounded to the type."""
+    dtype = n.result.dtype
+    x = n.cast(n.x, dtype)
+    if n["eps"] is not None:
+        low = n.held(n["eps"], dtype)
+        high = n.cast(n.F.sub(n.scalar(1, dtype), low), dtype)
+        x = n.F.minimum(n.F.maximum(x, low), high)
+    return n.F.logit(x)
 
 
 def full(n: Call) -> Value:
@@ -385,7 +394,7 @@ def full(n: Call) -> Value:
         return n.expand(n.cast(value, dtype), shape) if shape else n.F.copy(n.cast(value, dtype))
     if isinstance(value, float) and not math.isfinite(value) and not dtype.is_float:
         raise Unmapped(f"{value} as {dtype}")
-    made = n.scalar(bool(value) if dtype is DType.BOOL and not isinstance(value, Expr) else value, dtype)
+    made = n.held(bool(value) if dtype is DType.BOOL and not isinstance(value, Expr) else value, dtype)
     return n.F.expand(made, shape=shape) if shape else n.F.copy(made)
 
 

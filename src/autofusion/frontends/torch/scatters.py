@@ -144,7 +144,7 @@ def index_fill(n: Call) -> Value:
     x, count = n["self"], product(n["index"].shape)
     shape = list(x.shape or (1,))
     shape[axis_of(n["dim"], len(shape))] = count
-    return _along(n, n.expand(n.lift(n["value"], x.dtype), shape), None, wraps=True)
+    return _along(n, n.expand(n.held(n["value"], x.dtype), shape), None, wraps=True)
 
 
 def _along(n: Call, source: Value, reduce: str | None, include: bool = True, wraps: bool = False) -> Value:

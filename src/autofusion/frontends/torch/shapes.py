@@ -180,6 +180,7 @@ def pad(n: Call) -> Value:
     """constant_pad_nd."""
     before, after = pads(n["pad"], len(n.x.shape))
     value = n["value"]
+    n.held(value, n.x.dtype)
     return n.F.pad(n.x, before=before, after=after, mode="constant", value=_number(value, n.x.dtype))
 
 
