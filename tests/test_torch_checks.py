@@ -1,4 +1,5 @@
-"""What kernels check while they run: indices out of range raise what eager mode raises, where eager mode does."""
+"""What kernels check while they run: indices out of range and integer divisors of zero raise what eager mode raises,
+where eager mode does."""
 
 from __future__ import annotations
 
@@ -71,3 +72,51 @@ def test_targets_that_are_ignored_may_be_negative(ignored: int) -> None:
     expected, found = loss(x, target), torch.compile(loss, backend=Backend())(x, target)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(each, x)[0] for each in (found, expected)))
+
+
+DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "floor_divide": lambda a, b: a // b,
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+}
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_divided_by_zero_raise(name: str, dtype: Any) -> None:
+    function, backend = DIVISIONS[name], Backend()
+    a, b = torch.tensor([[7, 5, 100], [1, 0, 3]], dtype=dtype), torch.tensor([2, 3, 5], dtype=dtype)
+    torch._dynamo.reset()
+    call = torch.compile(function, backend=backend)
+    torch.testing.assert_close(call(a, b), function(a, b))
+    bad = torch.tensor([2, 0, 5], dtype=dtype)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        function(a, bad)
+    with pytest.raises(RuntimeError, match=r"ZeroDivisionError: aten\..*element 1 of the divisor is 0"):
+        call(a, bad)
+    torch.testing.assert_close(call(a, b), function(a, b))
+    assert not backend.explain().fallbacks
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_divisors_that_are_numbers(name: str) -> None:
+    function, a = DIVISIONS[name], torch.tensor([7, -5, 100])
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(lambda a: function(a, -3), backend=Backend())(a), function(a, -3))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.compile(lambda a: function(a, 0), backend=Backend())(a)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    torch.testing.assert_close(torch.compile(function, backend=Backend())(nothing, a[:1] * 0), nothing)
+
+
+def test_a_failed_check_names_the_operator_the_position_and_the_extent() -> None:
+    torch._dynamo.reset()
+    call = torch.compile(lambda x, i: torch.nn.functional.embedding(i, x) * 2, backend=Backend())
+    with pytest.raises(IndexError, match=r"aten\.embedding\.default .*index at position 2 is .* an axis of 5"):
+        call(torch.zeros(5, 3), torch.tensor([0, 1, 7]))
+    call = torch.compile(lambda x, i: x.gather(1, i) * 2, backend=Backend())
+    with pytest.raises(RuntimeError, match=r"aten\.gather\.default .*index at position 3 is .* an axis of 3"):
+        call(torch.zeros(5, 3), torch.tensor([[0, 1], [2, -1]]))

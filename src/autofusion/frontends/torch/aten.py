@@ -24,7 +24,7 @@ _BINARY = (
     "maximum minimum atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp "
     "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
     "ge.Tensor ge.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
-    "bitwise_xor.Scalar remainder.Tensor remainder.Scalar floor_divide.default"
+    "bitwise_xor.Scalar"
 )
 _ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
@@ -74,6 +74,9 @@ ATEN: dict[str, Maker] = {
     "mul.Scalar": p.binary("mul", on_bool="logical_and"),
     "fmax.default": p.binary("fmax", on_integers="maximum"),
     "fmin.default": p.binary("fmin", on_integers="minimum"),
+    "floor_divide.default": p.quotient("floor_divide"),
+    "remainder.Tensor": p.quotient("remainder"),
+    "remainder.Scalar": p.quotient("remainder"),
     "fmod.Tensor": p.c_remainder,
     "fmod.Scalar": p.c_remainder,
     "pow.Tensor_Tensor": p.power,

@@ -26,6 +26,9 @@ Number = bool | int | float | Expr
 KEEPING = frozenset(("mul", "div", "floor_divide"))
 
 
+DIVISOR = "divisor"  # what values are named that a check for zeros makes
+
+
 class Place(NamedTuple):
     """How an argument lies in its storage. `offset`: where it begins, in elements; None where nothing tells."""
 
@@ -116,6 +119,19 @@ class Call:
         stops, steps = list(shape), [1] * len(shape)
         starts[axis], stops[axis], steps[axis] = start, stop, step
         return self.F.slice(value, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+    def divisor(self, value: Value, given: Any) -> Value:
+        """What to divide by; of integers launching raises DivisionByZero where one is 0. `given`: what it was lifted
+        from. The check is a lookup among one element: 0 is at position 1, which it does not have."""
+        if value.dtype.is_float or 0 in self.result.shape:
+            return value
+        if not isinstance(given, Value | Expr):
+            if given == 0:
+                raise Unmapped(f"{self.op}: division by zero")
+            return value
+        at = self.F.cast(self.F.eq(value, self.scalar(0, value.dtype)), dtype=DType.INT64)
+        none = self.full(0, (1,), value.dtype)
+        return self.F.add(value, self.F.gather(none, at, axis=0, wraps=False, name=DIVISOR))
 
     def row(self, name: str) -> Callable[..., Value]:
         if name not in TABLE:

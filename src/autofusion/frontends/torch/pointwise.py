@@ -37,6 +37,19 @@ def binary(row: str, floats: bool = False, on_bool: str | None = None, on_intege
     return make
 
 
+def quotient(row: str) -> Maker:
+    """floor_divide, remainder."""
+
+    def make(n: Call) -> Value:
+        left, right = list(n.given.values())[:2]
+        (a, b), dtype = n.meet(left, right)
+        if dtype is DType.BOOL:
+            raise Unmapped(f"{n.op} of booleans")
+        return n.cast(n.row(row)(a, n.divisor(b, right)), dtype)
+
+    return make
+
+
 def swapped(row: str) -> Maker:
     """A row of the second operand and the first."""
 
@@ -101,9 +114,10 @@ def divide(n: Call) -> Value:
         return n.pointwise("div", left, right, floats=True)
     if n.common(left, right) is DType.BOOL:
         raise Unmapped("integer division of booleans")
-    if mode == "floor":
-        return n.pointwise("floor_divide", left, right)
     (a, b), dtype = n.meet(left, right)
+    b = n.divisor(b, right)
+    if mode == "floor":
+        return n.cast(n.F.floor_divide(a, b), dtype)
     if not dtype.is_float:
         return n.F.int_truncate_divide(a, b)
     return n.cast(n.F.trunc(n.F.div(a, b)), dtype)
@@ -114,6 +128,7 @@ def c_remainder(n: Call) -> Value:
     (a, b), dtype = n.meet(n["self"], n["other"])
     if dtype is DType.BOOL:
         raise Unmapped("fmod of booleans")
+    b = n.divisor(b, n["other"])
     return n.cast(n.row("fmod" if dtype.is_float else "int_truncate_remainder")(a, b), dtype)
 
 

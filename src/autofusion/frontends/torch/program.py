@@ -215,6 +215,7 @@ class Program:
                 return str(error)
             self.defects.append(survived(f"region{region.number} of {self.name}", error))
             return self.defects[-1].error
+        compiled.executable.failures.told.update(region.failures)
         made = Launch(region, compiled, layouts=[_layout(node) for node in region.writes])
         self.launches.append(made)
         return made

@@ -14,18 +14,20 @@ from enum import Enum
 from typing import Any
 
 from autofusion import dims
-from autofusion.dims import Dim, symbols
+from autofusion.dims import Dim, Expr, Shape, symbols
 from autofusion.dtypes import DType
+from autofusion.errors import DivisionByZero, ExecutionError, IndexOutOfRange
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
-from autofusion.frontends.torch.call import Call, Place
+from autofusion.frontends.torch.call import DIVISOR, Call, Place
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
 from autofusion.frontends.torch.uncompiled import why
 from autofusion.graph.builder import GraphBuilder
-from autofusion.graph.ir import Graph, Guard, Value
-from autofusion.ops import TensorType
+from autofusion.graph.ir import Graph, Guard, Node, Value
+from autofusion.ops import Kind, TensorType
 
+Tell = Callable[[int], ExecutionError]
 FROZEN = "frozen"  # in a placeholder's meta: an array, where the argument's value is compiled in
 
 
@@ -50,6 +52,7 @@ class Region:
     reads: list[Any] = field(default_factory=list)
     writes: list[Any] = field(default_factory=list)
     sizes: list[str] = field(default_factory=list)
+    failures: dict[str, Tell] = field(default_factory=dict)  # of checked values, the error for a position
     graph: Graph | None = None  # None where it could not be built: PyTorch runs its nodes
     defect: Defect | None = None
 
@@ -307,6 +310,7 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
     """The region's graph, with what comes in and goes out."""
     builder = GraphBuilder(f"region{region.number}")
     made: dict[Any, list[Value | None]] = {}
+    checked: list[tuple[Any, Node]] = []
 
     def value_of(node: Any) -> Any:
         if is_size(node):
@@ -326,7 +330,9 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
         return made[node][0]
 
     for node in region.nodes:
+        before = len(builder.body)
         made[node] = translate(node, builder, value_of)
+        checked += [(node, line) for line in builder.body[before:] if _is_checked(line)]
     for node in region.nodes:
         picked = [node] if not isinstance(node.meta["val"], tuple | list) else [u for u in node.users if u in owners]
         for each in picked:
@@ -337,7 +343,22 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
     _bind_sizes(region, builder)
     told = {d.name for value in builder.build().inputs for d in value.shape if isinstance(d, dims.Expr) and d.name}
     builder.guards |= {each: None for each in guards if symbols(each.left) | symbols(each.right) <= told}
-    region.graph = builder.build()
+    region.graph = graph = builder.build()
+    region.failures = {line.name: _tell(node, line, graph.values[line.inputs[0]].shape) for node, line in checked}
+
+
+def _is_checked(line: Any) -> bool:
+    return isinstance(line, Node) and line.kind is Kind.GATHER
+
+
+def _tell(node: Any, line: Node, shape: Shape) -> Tell:
+    """What a node's check raises; `shape`: what is looked up."""
+    who = f"{node.target} ({node.name})"
+    if line.name.startswith(DIVISOR):
+        return lambda at: DivisionByZero(f"ZeroDivisionError: {who}: element {at} of the divisor is 0")
+    axis = line.attrs.get("axis")
+    extent = "" if axis is None or isinstance(shape[axis], Expr) else f", an axis of {shape[axis]}"
+    return lambda at: IndexOutOfRange(f"{who}: index at position {at} is out of range{extent}")
 
 
 def _bind_sizes(region: Region, builder: GraphBuilder) -> None:
