@@ -145,6 +145,43 @@ def test_results_that_are_views_of_arguments_and_of_each_other() -> None:
     check(lambda x: ((y := x * 2), y.t(), y.view(-1)[3:]), torch.randn(4, 5))
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["of an argument", "of an intermediate"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda y: y.split(2),
+        lambda y: y.split([1, 3], 1),
+        lambda y: y.chunk(2, -1),
+        lambda y: y.unbind(0),
+        lambda y: torch.tensor_split(y, 3, 1),
+        lambda y: y.chunk(2)[1].unbind(1),
+    ],
+)
+def test_several_views_share_memory(parts: Any, given: bool) -> None:
+    def function(x: Any) -> Any:
+        y = x if given else x * 2
+        made = parts(y)
+        return (y, *made, made[0].t() if made[0].dim() == 2 else made[0], made[-1] + 1)
+
+    check(function, torch.randn(4, 4))
+    x = torch.randn(4, 4)
+    found, wanted = compiled(function, Backend())(x.clone()), function(x.clone())
+    for results in (found, wanted):
+        results[1].add_(100)
+    torch.testing.assert_close(found, wanted)
+    assert [each.storage_offset() for each in found] == [each.storage_offset() for each in wanted]
+
+
+def test_several_views_cost_no_copy() -> None:
+    """Of one product, the parts are read where they lie."""
+    backend = check(
+        lambda x, w: [each.transpose(0, 1) for each in (x @ w).chunk(3, -1)], torch.randn(4, 5), torch.randn(5, 6)
+    )
+    (program,) = backend.programs
+    assert [len(launch.region.writes) for launch in program.launches] == [1]
+    check(lambda x, w: sum(each.exp() for each in (x @ w).chunk(3, -1)), torch.randn(4, 5), torch.randn(5, 6))
+
+
 def test_an_inner_value_is_a_result_too() -> None:
     def function(x: Any) -> Any:
         y = x.exp()

@@ -37,7 +37,7 @@ class Owner(Enum):
     GIVEN = "given"  # an argument, or an attribute of the module
     SIZE = "size"  # computes a number of the host
     ITEM = "item"  # picks one of several results
-    VIEW = "view"  # ours, and PyTorch's where a tensor is needed
+    VIEW = "view"  # ours, and PyTorch's where a tensor is needed; also what picks one of several views
     OURS = "ours"
     EAGER = "eager"
 
@@ -82,7 +82,8 @@ def results_of(node: Any) -> list[Any]:
 
 
 def is_view(node: Any) -> bool:
-    return bool(getattr(node.target, "is_view", False)) and len(results_of(node)) == 1
+    """Whether its results share memory with its operand: one, or several as those of split."""
+    return bool(getattr(node.target, "is_view", False))
 
 
 def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) -> list[Value | None]:
@@ -106,7 +107,7 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
 def _place(node: Any) -> Place:
     """How a tensor lies in its storage. No guard of PyTorch's holds where an argument begins in its own."""
     fake, base = results_of(node)[0], node
-    while base.op == "call_function" and (getattr(base.target, "is_view", False) or base.target is operator.getitem):
+    while base.op == "call_function" and (is_view(base) or base.target is operator.getitem):
         base = base.args[0]
     if base.op != "call_function":
         return Place(fake.is_contiguous())
@@ -180,20 +181,20 @@ def split(graph: Any, guards: Sequence[Guard] = ()) -> Split:
     defects: list[Defect] = []
     for node in graph.nodes:
         if node.op != "output":
-            owners[node] = _owner(node, reasons, defects)
+            owners[node] = _owner(node, owners, reasons, defects)
     stages = _stages(graph, owners)
     regions = _regions(graph, owners, stages, guards)
     defects += [region.defect for region in regions if region.defect is not None]
     return Split(owners, reasons, stages, regions, defects)
 
 
-def _owner(node: Any, reasons: dict[Any, str], defects: list[Defect]) -> Owner:
+def _owner(node: Any, owners: dict[Any, Owner], reasons: dict[Any, str], defects: list[Defect]) -> Owner:
     if node.op in ("placeholder", "get_attr"):
         return Owner.GIVEN
     if is_size(node) and not _is_read(node):
         return Owner.SIZE
     if node.target is operator.getitem:
-        return Owner.ITEM
+        return Owner.VIEW if owners[node.args[0]] is Owner.VIEW else Owner.ITEM
     try:
         _try(node)
     except REFUSALS as error:
@@ -322,12 +323,18 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
             return value
         if node not in made:
             if owners[node] is Owner.VIEW:
-                made[node] = translate(node, builder, value_of)
+                made[node] = viewed(node)
             else:
                 if FROZEN not in node.meta:
                     region.reads.append(node)
                 made[node] = [_input(builder, node)]
         return made[node][0]
+
+    def viewed(node: Any) -> list[Value | None]:
+        if node.target is not operator.getitem:
+            return translate(node, builder, value_of)
+        value_of(node.args[0])
+        return [made[node.args[0]][node.args[1]]]
 
     for node in region.nodes:
         before = len(builder.body)
