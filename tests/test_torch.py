@@ -712,6 +712,28 @@ def test_sizes_by_way_of_floats(function: Any) -> None:
         torch.testing.assert_close(call(x), function(x))
 
 
+def _moved(x: Any) -> Any:
+    y = x.clone()
+    y[1:] = x[:-1]
+    return y * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _moved,
+        lambda x: torch.nn.functional.pad(x, (0, (4 - x.shape[1] % 4) % 4)) * 2,
+        lambda x: torch.nn.functional.pad(x, (0, x.shape[0])) * 2,
+        lambda x: torch.nn.functional.pad(x[None], (0, x.shape[1] - 1), mode="replicate") * 2,
+    ],
+)
+def test_extents_that_guards_make_equal(function: Any) -> None:
+    call = compiled(function, Backend(), dynamic=True)
+    for rows in (5, 2, 8):
+        x = torch.randn(rows, rows + 1)
+        torch.testing.assert_close(call(x), function(x))
+
+
 def test_a_size_that_no_tensor_has() -> None:
     check(lambda x, n: x + torch.arange(n).sum(), torch.randn(4), 7, dynamic=True)
 

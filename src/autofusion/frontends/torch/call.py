@@ -107,7 +107,10 @@ class Call:
         return value if value.shape == tuple(shape) else self.F.reshape(value, shape=tuple(shape))
 
     def expand(self, value: Value, shape: Sequence[Dim]) -> Value:
-        return value if value.shape == tuple(shape) else self.F.expand(value, shape=tuple(shape))
+        """Extents that are not 1 stay as they are: max(0, n - 1) is n - 1 to PyTorch, whose guards say so."""
+        lead = len(shape) - len(value.shape)
+        made = (*shape[:lead], *(w if have == 1 else have for have, w in zip(value.shape, shape[lead:], strict=True)))
+        return value if value.shape == made else self.F.expand(value, shape=made)
 
     def transpose(self, value: Value, axes: Sequence[int]) -> Value:
         return value if list(axes) == list(range(len(axes))) else self.F.transpose(value, axes=tuple(axes))

@@ -230,7 +230,8 @@ def copy_into(n: Call) -> Value:
     """copy: the source in the operand's type and shape."""
     dtype, shape = n.result
     source = n.cast(n["src"], dtype)
-    return n.F.copy(source) if source.shape == shape else n.F.expand(source, shape=shape)
+    made = n.expand(source, shape)
+    return n.F.copy(source) if made is source else made
 
 
 def where(n: Call) -> Value:

@@ -40,7 +40,7 @@ def matrix_transpose(n: Call) -> Value:
 
 
 def expand(n: Call) -> Value:
-    return n.F.expand(n.x, shape=n.result.shape)
+    return n.expand(n.x, n.result.shape)
 
 
 def alias(n: Call) -> Value:
@@ -178,7 +178,7 @@ def stack(n: Call) -> Value:
 
 def pad(n: Call) -> Value:
     """constant_pad_nd."""
-    before, after = pads(n["pad"], len(n.x.shape))
+    before, after = (static(each, "what is padded") for each in pads(n["pad"], len(n.x.shape)))
     value = n["value"]
     n.held(value, n.x.dtype)
     return n.F.pad(n.x, before=before, after=after, mode="constant", value=_number(value, n.x.dtype))
@@ -203,9 +203,9 @@ def mirrored(mode: str) -> Any:
     """reflection_pad, replication_pad."""
 
     def make(n: Call) -> Value:
-        before, after = pads(n["padding"], len(n.x.shape))
-        if mode == "edge" and any(isinstance(each, int) and each < 0 for each in (*before, *after)):
-            return _nearest(n, static(before, "a pad"), static(after, "a pad"))
+        before, after = (static(each, "what is padded") for each in pads(n["padding"], len(n.x.shape)))
+        if mode == "edge" and min(*before, *after) < 0:
+            return _nearest(n, before, after)
         return n.F.pad(n.x, before=before, after=after, mode=mode)
 
     return make
