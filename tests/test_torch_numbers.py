@@ -103,3 +103,19 @@ def test_tensors_without_dimensions(name: str, dtype: Any) -> None:
         for operands in ((x, torch.tensor(number)), (torch.tensor(number, dtype=torch.float64), x)):
             (found,) = ours(lambda a, b: [function(a, b)], *operands)
             torch.testing.assert_close(found, function(*operands), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", (*NARROW, torch.float32, torch.float64), ids=str)
+def test_signs_of_zeros(dtype: Any) -> None:
+    """Of remainders the dividend's; of roots by pow those of eager mode in the type."""
+    x = torch.tensor([0.0, -0.0, 5.0, -5.0, torch.inf, -torch.inf, torch.nan, 1.5], dtype=dtype)
+
+    def function(x: Any) -> list[Any]:
+        divided = [aten.remainder.Scalar(x, number) for number in (2.5, -2.5, torch.inf, -torch.inf)]
+        swapped = [aten.remainder.Tensor(x.flip(0), x)]
+        return [*divided, *swapped, *(aten.pow.Tensor_Scalar(x, number) for number in (0.5, -0.5, 2, -1))]
+
+    for found, expected in zip(ours(function, x), function(x), strict=True):
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        real = ~expected.isnan()
+        assert torch.equal(found[real].signbit(), expected[real].signbit())

@@ -37,17 +37,23 @@ def binary(row: str, floats: bool = False, on_bool: str | None = None, on_intege
     return make
 
 
-def quotient(row: str) -> Maker:
-    """floor_divide, remainder."""
+def floor_divide(n: Call) -> Value:
+    (a, b), dtype = n.meet(n["self"], n["other"])
+    if dtype is DType.BOOL:
+        raise Unmapped("integer division of booleans")
+    return n.cast(n.F.floor_divide(a, n.divisor(b, n["other"])), dtype)
 
-    def make(n: Call) -> Value:
-        left, right = list(n.given.values())[:2]
-        (a, b), dtype = n.meet(left, right)
-        if dtype is DType.BOOL:
-            raise Unmapped(f"{n.op} of booleans")
-        return n.cast(n.row(row)(a, n.divisor(b, right)), dtype)
 
-    return make
+def remainder(n: Call) -> Value:
+    """remainder: the divisor's sign; of floats a zero keeps the dividend's."""
+    (a, b), dtype = n.meet(n["self"], n["other"])
+    if dtype is DType.BOOL:
+        raise Unmapped("the remainder of booleans")
+    if not dtype.is_float:
+        return n.F.remainder(a, n.divisor(b, n["other"]))
+    rest, zero = n.F.fmod(a, b), n.scalar(0, a.dtype)
+    turned = n.F.logical_and(n.F.ne(rest, zero), n.F.ne(n.F.lt(b, zero), n.F.lt(rest, zero)))
+    return n.cast(n.F.where(turned, n.F.add(rest, b), rest), dtype)
 
 
 def swapped(row: str) -> Maker:
@@ -140,7 +146,7 @@ def power(n: Call) -> Value:
         known = exponent if isinstance(exponent, int | float) and not isinstance(exponent, bool) else None
         (a,) = _in_compute(n, n.lift(base, dtype))
         if known is not None:
-            made = _known_power(n, a, float(known))
+            made = _known_power(n, a, float(known), dtype)
             if made is not None:
                 return n.cast(made, dtype)
         (b,) = _in_compute(n, n.held(exponent, dtype) if dtype.is_reduced else n.lift(exponent, dtype))
@@ -150,11 +156,14 @@ def power(n: Call) -> Value:
     return integer_power(n, n.lift(base, dtype), exponent)
 
 
-def _known_power(n: Call, a: Value, exponent: float) -> Value | None:
+def _known_power(n: Call, a: Value, exponent: float, dtype: DType) -> Value | None:
+    """None where PyTorch takes the general power: of float16 for roots too, which differ at -inf and -0."""
     if exponent == 2:
         return n.F.mul(a, a)
     if exponent == 3:
         return n.F.mul(n.F.mul(a, a), a)
+    if exponent in (0.5, -0.5) and dtype is DType.FLOAT16:
+        return None
     if exponent == 0.5:
         return n.F.sqrt(a)
     if exponent == -0.5:
