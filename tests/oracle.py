@@ -407,7 +407,8 @@ class _Drawing:
         if extent == 0:
             return data
         wanted = self.leaf(self.pick((DType.INT32, DType.INT64)), self.shape())
-        return self.F.gather(data, self.F.int_remainder(wanted, extent), axis=axis)
+        wraps = self.draw(st.booleans())
+        return self.F.gather(data, self.F.int_remainder(wanted, extent), axis=axis, wraps=wraps)
 
     def source(self) -> Value:
         shape = self.shape(1)

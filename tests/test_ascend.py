@@ -320,11 +320,11 @@ def sliced(F: GraphBuilder) -> None:
         F.output(F.mul(F.slice(x, starts=(1, start), stops=(8, stop), steps=(2, step)), 3.0))
 
 
-def looked_up(dtype: DType, indices: DType) -> Build:
+def looked_up(dtype: DType, indices: DType, wraps: bool = True) -> Build:
     def build(F: GraphBuilder) -> None:
         table, at = F.input("table", dtype, (11, 37)), F.input("at", indices, (6,))
-        F.output(F.gather(table, at, axis=0))
-        F.output(F.gather(table, at, axis=1))
+        F.output(F.gather(table, at, axis=0, wraps=wraps))
+        F.output(F.gather(table, at, axis=1, wraps=wraps))
 
     return build
 
@@ -522,6 +522,19 @@ def test_an_index_outside_is_said(position: int) -> None:
         with pytest.raises(IndexOutOfRange, match=f"position {place} "):
             run.run([table, bad])
     check(run, graph, [table, at], assert_bits)
+
+
+def test_a_negative_index_is_outside_where_nothing_wraps() -> None:
+    graph = graph_of(looked_up(F32, DType.INT64, wraps=False))
+    run = compiled(graph, B910, Machine(ARCHITECTURES[B910]))
+    table, at = random_array(np.random.default_rng(5), F32, (11, 37)), np.array([0, 9, 10, 3, 1, 2])
+    check(run, graph, [table, at], assert_bits)
+    check(run, graph, [table, at], assert_bits)
+    for place, position in ((0, -1), (5, -11), (2, -(2**63))):
+        bad = at.copy()
+        bad[place] = position
+        with pytest.raises(IndexOutOfRange, match=f"position {place} "):
+            run.run([table, bad])
 
 
 @pytest.mark.parametrize("name", ("attention", "matmul, add, softmax", "sum of everything", "cumsum along columns"))

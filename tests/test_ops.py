@@ -35,6 +35,7 @@ ATTRIBUTES: dict[str, tuple[dict[str, Any], ...]] = {
         {"axes": (-1,), "keepdims": True, "correction": 1},
     ),
     "axis": ({"axis": 0}, {"axis": -1}),
+    "axis wraps": ({"axis": 0}, {"axis": -1}, {"axis": 0, "wraps": False}),
     "rank epsilon": ({"rank": 1, "epsilon": 1e-5}, {"rank": 2, "epsilon": 0.0}),
     "shape": ({"shape": (1, 35)}, {"shape": (35, 1)}, {"shape": (5, 7)}),
     "axes": ({"axes": None}, {"axes": (0, -1)}),
@@ -59,7 +60,7 @@ def operands(row: Op, dtype: DType, attrs: dict[str, Any], rng: np.random.Genera
     if row.kind is Kind.SOURCE:
         return []
     if row.kind is Kind.GATHER:
-        return [array(5, 7), rng.integers(-5, 5, (2, 3))]
+        return [array(5, 7), rng.integers(-5 if attrs.get("wraps", True) else 0, 5, (2, 3))]
     if row.kind is Kind.CONTRACT:
         return [array(2, 5, 7), array(7, 3)]
     if row.kind is Kind.BROADCAST:
@@ -327,6 +328,16 @@ def test_gather_out_of_range_raises(index: int) -> None:
             reference.apply(row, arrays, row.complete({}))
         with pytest.raises(IndexOutOfRange):
             evaluate.run(decompose.run(single(row, arrays, {})), arrays)
+
+
+@pytest.mark.parametrize("name", ["gather", "gather_elements"])
+@pytest.mark.parametrize("index", [-1, -3, -(2**63)])
+def test_negative_positions_are_out_of_range_where_nothing_wraps(name: str, index: int) -> None:
+    row, arrays = TABLE.get(name), [f32(1, 2, 3), ints(np.int64, 0, index)]
+    with pytest.raises(IndexOutOfRange, match=str(index)):
+        reference.apply(row, arrays, row.complete({"wraps": False}))
+    with pytest.raises(IndexOutOfRange):
+        evaluate.run(decompose.run(single(row, arrays, {"wraps": False})), arrays)
 
 
 def test_sources() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import pickle
 import re
 import threading
@@ -110,6 +111,27 @@ def test_folds_of_strided_tensors(kind: str) -> None:
     check(lambda x: (x.sum(-1), x.softmax(0), x - x.mean(dim=1, keepdim=True)), STRIDED[kind]())
 
 
+@pytest.mark.parametrize(
+    ("function", "fallbacks"),
+    [
+        (lambda x: x.as_strided((2,), (1,)) * 2, 0),
+        (lambda x: x.as_strided((2,), (1,), 1) * 2, 1),
+        (lambda x: torch.as_strided_copy(x, (2, 2), (1, 2), 3), 1),
+        (lambda x: (x * 2)[2:].as_strided((2,), (1,), 3) * 3, 0),
+        (lambda x: (x * 2)[2:].as_strided((2,), (1,)) * 3, 0),
+        (lambda x: (x * 2)[2:].as_strided((2,), (1,), 0) * 3, 1),
+        (lambda x: (x * 2).split(3)[1].as_strided((2,), (1,), 4) * 3, 0),
+    ],
+)
+def test_offsets_count_from_where_a_storage_begins(function: Any, fallbacks: int) -> None:
+    """No guard tells where an argument begins in its own: one compile serves all."""
+    base, backend = torch.arange(20.0), Backend()
+    call = compiled(function, backend)
+    for first in (4, 2, 0):
+        torch.testing.assert_close(call(base[first : first + 8]), function(base[first : first + 8]))
+    assert sum(each.count for each in backend.explain().fallbacks) == fallbacks
+
+
 def test_a_fresh_result_is_no_argument() -> None:
     check(lambda x: (x * 1, x + 0, x / 1, x.clone()), torch.randn(8))
 
@@ -121,6 +143,43 @@ def test_equal_results_are_two_tensors() -> None:
 def test_results_that_are_views_of_arguments_and_of_each_other() -> None:
     check(lambda x: (x.t(), x[1:], x), torch.randn(4, 5))
     check(lambda x: ((y := x * 2), y.t(), y.view(-1)[3:]), torch.randn(4, 5))
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["of an argument", "of an intermediate"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda y: y.split(2),
+        lambda y: y.split([1, 3], 1),
+        lambda y: y.chunk(2, -1),
+        lambda y: y.unbind(0),
+        lambda y: torch.tensor_split(y, 3, 1),
+        lambda y: y.chunk(2)[1].unbind(1),
+    ],
+)
+def test_several_views_share_memory(parts: Any, given: bool) -> None:
+    def function(x: Any) -> Any:
+        y = x if given else x * 2
+        made = parts(y)
+        return (y, *made, made[0].t() if made[0].dim() == 2 else made[0], made[-1] + 1)
+
+    check(function, torch.randn(4, 4))
+    x = torch.randn(4, 4)
+    found, wanted = compiled(function, Backend())(x.clone()), function(x.clone())
+    for results in (found, wanted):
+        results[1].add_(100)
+    torch.testing.assert_close(found, wanted)
+    assert [each.storage_offset() for each in found] == [each.storage_offset() for each in wanted]
+
+
+def test_several_views_cost_no_copy() -> None:
+    """Of one product, the parts are read where they lie."""
+    backend = check(
+        lambda x, w: [each.transpose(0, 1) for each in (x @ w).chunk(3, -1)], torch.randn(4, 5), torch.randn(5, 6)
+    )
+    (program,) = backend.programs
+    assert [len(launch.region.writes) for launch in program.launches] == [1]
+    check(lambda x, w: sum(each.exp() for each in (x @ w).chunk(3, -1)), torch.randn(4, 5), torch.randn(5, 6))
 
 
 def test_an_inner_value_is_a_result_too() -> None:
@@ -631,6 +690,48 @@ def test_calls_of_open_sizes_are_native() -> None:
             assert torch.equal(run(x, y), x * 2 + y)
     (program,) = backend.programs
     assert program.launches[0].compiled.executable.direct.calls == 3 and program.calls == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=1.5) * 2,
+        lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=1.5, mode="bilinear") * 2,
+        lambda x: x[: int(x.shape[0] * 0.5)] * 2,
+        lambda x: x[: round(x.shape[0] / 3)] * 2,
+        lambda x: x[: math.ceil(x.shape[0] / 3)] * 2,
+        lambda x: torch.zeros(int(math.sqrt(x.shape[0]))) + 1,
+        lambda x: torch.arange(2 ** x.shape[0]) * 2,
+        lambda x: x * (x.shape[0] * 0.5),
+    ],
+)
+def test_sizes_by_way_of_floats(function: Any) -> None:
+    call = compiled(function, Backend(), dynamic=True)
+    for rows in (6, 9, 4):
+        x = torch.randn(rows, rows + 1)
+        torch.testing.assert_close(call(x), function(x))
+
+
+def _moved(x: Any) -> Any:
+    y = x.clone()
+    y[1:] = x[:-1]
+    return y * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _moved,
+        lambda x: torch.nn.functional.pad(x, (0, (4 - x.shape[1] % 4) % 4)) * 2,
+        lambda x: torch.nn.functional.pad(x, (0, x.shape[0])) * 2,
+        lambda x: torch.nn.functional.pad(x[None], (0, x.shape[1] - 1), mode="replicate") * 2,
+    ],
+)
+def test_extents_that_guards_make_equal(function: Any) -> None:
+    call = compiled(function, Backend(), dynamic=True)
+    for rows in (5, 2, 8):
+        x = torch.randn(rows, rows + 1)
+        torch.testing.assert_close(call(x), function(x))
 
 
 def test_a_size_that_no_tensor_has() -> None:

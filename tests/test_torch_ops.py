@@ -372,8 +372,8 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "split.Tensor": of_edges(lambda x: (x, 3, 1)),
     "unbind.int": of_edges(lambda x: (x, 0), lambda x: (x, -1)),
     "unfold.default": of_edges(lambda x: (x, 1, 2, 1), lambda x: (x[1, 1], 0, 1, 1)),
-    "as_strided.default": of_edges(lambda x: (x, [2, 3], [3, 2], 1)),
-    "as_strided_copy.default": of_edges(lambda x: (x, [2, 3], [3, 2], 1)),
+    "as_strided.default": of_edges(lambda x: (x, [2, 3], [3, 2]), lambda x: (x[1:], [2, 2], [3, 2])),
+    "as_strided_copy.default": of_edges(lambda x: (x, [2, 3], [3, 2]), lambda x: (x[1:], [2, 2], [3, 2])),
     "diagonal.default": of_edges(lambda x: (x,), lambda x: (x, 1), lambda x: (x, -1, 1, 0)),
     "diagonal_scatter.default": of_edges(
         lambda x: (x, x[0, :3]), lambda x: (x, x[0, :2], -1), lambda x: (x, x[0, :3], 1)
@@ -435,6 +435,24 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
             for r in ("prod", "mean", "amax", "amin")
             for i in (True, False)
         )
+    ),
+    "index_add.default": where_given(
+        lambda x: (x, 0, index(2, 0, 2), x + x),
+        lambda x: (x, 1, index(3, 0), x[:, :2], {"alpha": 3}),
+        lambda x: (x[1, 1], 0, index([0])[0], x[1, 2]),
+        lambda x: (x, 0, index([]), x[:0]),
+    ),
+    "index_copy.default": where_given(
+        lambda x: (x, 0, index(2, 0), x[:2] + x[:2]),
+        lambda x: (x, -1, index(3, 0), x[:, :2]),
+        lambda x: (x[1, 1], 0, index([0])[0], x[1, 2]),
+        lambda x: (x, 0, index([]), x[:0]),
+    ),
+    "index_fill.int_Scalar": where_given(
+        lambda x: (x, 0, index(2, -3, 2), 2), lambda x: (x, -1, index([]), 2), lambda x: (x[1, 1], 0, index([0])[0], 2)
+    ),
+    "index_fill.int_Tensor": where_given(
+        lambda x: (x, 1, index(2, -4), x[0, 3]), lambda x: (x[:0], 1, index(2), x[0, 3])
     ),
     "index_put.default": where_given(
         lambda x: (x, [index(2, 0, 2), index(1, -1, 1)], x[0, :3], True),

@@ -52,3 +52,7 @@ class DeviceError(AutofusionError, RuntimeError):
 
 class IndexOutOfRange(ExecutionError, IndexError):
     """An index operand addressed outside its axis."""
+
+
+class DivisionByZero(ExecutionError, ZeroDivisionError):
+    """An integer divisor is zero, where the source says that this is an error."""

@@ -146,10 +146,14 @@ class Contract:
     library: str = ""
 
 
-@ir("gather {target}:{dtype} = {source} axis={axis} at {position} extent={extent} over {axes}[[ ordinal={ordinal}]]")
+@ir(
+    "gather {target}:{dtype} = {source} axis={axis} at {position} extent={extent} over {axes}[[ ordinal={ordinal}]]"
+    "[[ wraps={wraps}]]"
+)
 @dataclass(frozen=True)
 class Gather:
-    """`source` with its index at `axis` replaced by the run-time `position`, checked against `extent`.
+    """`source` with its index at `axis` replaced by the run-time `position`, checked against `extent`. `wraps`: a
+    negative position counts from the end.
 
     `ordinal`: which of the operator's positions it is, in row-major order: what a failed check reports.
     """
@@ -162,6 +166,7 @@ class Gather:
     extent: Dim
     axes: tuple[Axis, ...]
     ordinal: Dim = 0
+    wraps: bool = True
 
 
 Statement: TypeAlias = Map | Copy | Fold | Scan | Contract | Gather

@@ -178,7 +178,8 @@ class _Lowering:
             if isinstance(source, Literal):
                 source, axis = self._gathered_literal(region.operands[0], extent, axes, renamed)
             ordinal = dims.substitute(self._ordinal(node, region), renamed)
-            return ir.Gather(target, dtype, source, axis, position, extent, axes, ordinal)
+            wraps = bool(node.attrs.get("wraps", True))
+            return ir.Gather(target, dtype, source, axis, position, extent, axes, ordinal, wraps)
         if node.kind in (Kind.JOIN, Kind.COMM):
             return Map(target, dtype, "copy", tuple(reads), axes)
         return Map(target, dtype, node.op, tuple(reads), axes)

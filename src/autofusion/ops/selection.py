@@ -193,9 +193,9 @@ def _positions(types: list[DType], attrs: Attrs) -> DType:
     return types[0]
 
 
-def normalised(index: Array, extent: Any, what: str) -> Array:
-    """Positions counted from the front. Raises IndexOutOfRange."""
-    bad = (index < -np.asarray(extent)) | (index >= np.asarray(extent))
+def normalised(index: Array, extent: Any, what: str, wraps: bool = True) -> Array:
+    """Positions counted from the front. Raises IndexOutOfRange; where nothing wraps, for negative ones too."""
+    bad = (index < (-np.asarray(extent) if wraps else 0)) | (index >= np.asarray(extent))
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
         raise IndexOutOfRange(f"{what}: index {index.flat[at]} at position {at} is outside an axis of {extent}")
@@ -213,16 +213,17 @@ def _elements_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     return index
 
 
-def _gather_elements(data: Array, index: Array, axis: int) -> Array:
-    where = normalised(index, data.shape[axis], "gather_elements")
+def _gather_elements(data: Array, index: Array, axis: int, wraps: bool) -> Array:
+    where = normalised(index, data.shape[axis], "gather_elements", wraps)
     inside = tuple(slice(None) if d == axis % data.ndim else slice(0, n) for d, n in enumerate(index.shape))
     return np.take_along_axis(data[inside], where, axis)
 
 
-def _position(F: Builder, index: Any, extent: Dim) -> tuple[Any, Any]:
+def _position(F: Builder, index: Any, extent: Dim, wraps: bool = True) -> tuple[Any, Any]:
     """A position counted from the front, and whether it is out of range."""
     at = F.cast(index, dtype=DType.INT64)
-    at = F.where(F.lt(at, 0), F.add(at, extent), at)
+    if wraps:
+        at = F.where(F.lt(at, 0), F.add(at, extent), at)
     return at, F.logical_or(F.lt(at, 0), F.ge(at, extent))
 
 
@@ -236,7 +237,7 @@ def _gather_elements_lower(F: Builder, data: Any, index: Any, attrs: Attrs) -> A
     """One gather from all of data in row-major order; what is out of range is so there too, and raises."""
     shape, wanted = F.type_of(data).shape, F.type_of(index).shape
     axis, strides = axis_of(attrs["axis"], len(shape)), strides_of(shape)
-    at, bad = _position(F, index, shape[axis])
+    at, bad = _position(F, index, shape[axis], attrs["wraps"])
     flat = F.mul(at, strides[axis])
     for d in range(len(shape)):
         if d != axis:
@@ -273,7 +274,7 @@ TABLE.register(
         _positions,
         _gather_elements,
         lower=_gather_elements_lower,
-        attributes={"axis": 0},
+        attributes={"axis": 0, "wraps": True},
         tolerance=0,
         doc="data at one position along an axis for each element of the index; out of range raises",
     )

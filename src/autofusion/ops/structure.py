@@ -336,9 +336,9 @@ def _gather_index(shapes: list[Shape], out: Shape, attrs: Attrs, axes: Axes) -> 
     return [[*index[:axis], 0, *index[axis + rank :]], index[axis : axis + rank]], index
 
 
-def _gather(data: Array, index: Array, axis: int) -> Array:
+def _gather(data: Array, index: Array, axis: int, wraps: bool) -> Array:
     extent = data.shape[axis]
-    bad = (index < -extent) | (index >= extent)
+    bad = (index < (-extent if wraps else 0)) | (index >= extent)
     if bad.any():
         position = int(np.flatnonzero(bad)[0])
         raise IndexOutOfRange(
@@ -356,8 +356,9 @@ TABLE.register(
         _gather_type,
         _gather,
         index=_gather_index,
-        attributes={"axis": 0},
-        doc="data at integer positions along an axis; negative ones count from the end, others out of range raise",
+        attributes={"axis": 0, "wraps": True},
+        doc="data at integer positions along an axis; negative ones count from the end unless `wraps` is false; "
+        "others out of range raise",
         flops=1,
     )
 )

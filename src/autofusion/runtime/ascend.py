@@ -18,7 +18,7 @@ import numpy as np
 
 from autofusion.dims import evaluate
 from autofusion.dtypes import Array
-from autofusion.errors import ArgumentError, IndexOutOfRange
+from autofusion.errors import ArgumentError
 from autofusion.graph import evaluate as reference
 from autofusion.graph import index
 from autofusion.graph.ir import Graph
@@ -249,7 +249,7 @@ class AscendExecutable(Executable):
         failed = [(int(check), int(at)) for check, at, *_ in status.reshape(-1, 4) if check]
         if failed:
             check, position = min(failed)
-            raise IndexOutOfRange(f"{self.plan.checks[check - 1]}: index at position {position} is out of range")
+            self.failures.fail(check - 1, position)
         return report
 
     def _memory(self, name: str, array: Array) -> Array:

@@ -7,7 +7,6 @@ class Compiled(Callable)            an object that tries such callables first wh
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from itertools import chain
@@ -18,7 +17,6 @@ import numpy as np
 from autofusion import dtypes
 from autofusion.dims import Dim, Expr, product
 from autofusion.dtypes import Array, DType
-from autofusion.errors import IndexOutOfRange
 from autofusion.graph.ir import Graph, Value
 from autofusion.runtime import pool
 from autofusion.runtime.sizes import Table
@@ -93,6 +91,7 @@ def bind(
     slots: Mapping[str, int],
     checks: list[int],
     workers: int,
+    fail: Any,
     owner: Any,
 ) -> Any:
     """A callable for arguments of just the compiled shapes, whatever the open sizes among them are; None where the plan
@@ -148,7 +147,7 @@ def bind(
         tuple(chain.from_iterable(within)),
         workspace,
         tuple(chain.from_iterable(lent)),
-        functools.partial(_fail, plan.checks),
+        fail,
         (owner, graph.data),
     )
 
@@ -163,10 +162,6 @@ def _sources(symbols: tuple[str, ...], graph: Graph) -> tuple[int, ...] | None:
     if not all(name in found for name in symbols):
         return None
     return tuple(chain.from_iterable(found[name] for name in symbols))
-
-
-def _fail(operators: tuple[str, ...], operator: int, position: int) -> None:
-    raise IndexOutOfRange(f"{operators[operator]}: index at position {position} is out of range")
 
 
 def _tensor(value: Value, slot: int, table: Table | None) -> tuple[Any, ...]:

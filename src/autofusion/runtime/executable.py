@@ -14,10 +14,11 @@ import numpy as np
 from autofusion import dtypes
 from autofusion.dims import evaluate
 from autofusion.dtypes import Array, DType
-from autofusion.errors import ArgumentError, IndexOutOfRange
+from autofusion.errors import ArgumentError
 from autofusion.graph.evaluate import bind_symbols, run_node
 from autofusion.graph.ir import Graph
 from autofusion.runtime import binding, pool
+from autofusion.runtime.failures import Failures
 from autofusion.superkernel.plan import HostCall, Launch, Place, Plan, Storage
 
 PAGE = 4096
@@ -57,6 +58,7 @@ class Executable:
         self.graph = graph
         self.functions = dict(functions)
         self.workers = workers
+        self.failures = Failures(plan.checks)
         self._slow = Counts()  # of the calls that went through Python
         self.slots = {name: number for number, name in enumerate(plan.storages)}
         self.inputs = graph.inputs
@@ -77,7 +79,8 @@ class Executable:
             return None
         native = pool.Plan(self._phases(self.plan.launches[0], None)).native
         checks, owner = self._checks, self.functions
-        return binding.bind(self.plan, self.graph, native, self.slots, checks, self.workers, owner)
+        fail = self.failures.fail
+        return binding.bind(self.plan, self.graph, native, self.slots, checks, self.workers, fail, owner)
 
     def use_workers(self, count: int) -> None:
         """Later calls have so many workers where they do not say another number."""
@@ -214,8 +217,7 @@ class Executable:
             with self._lock:
                 self._slow.launches += 1
             if failed is not None:
-                operator = self.plan.checks[failed[0]]
-                raise IndexOutOfRange(f"{operator}: index at position {failed[1]} is out of range")
+                self.failures.fail(*failed)
 
     def _host(self, call: HostCall, values: dict[str, Array], sizes: dict[str, int]) -> None:
         node = self._nodes[call.operator]

@@ -455,7 +455,7 @@ class _Machine:
         source = self.array(line.source.name, core)
         extent = int(dims.evaluate(line.extent, scalars))
         at = np.broadcast_to(self.read(line.position, grid, core).astype(np.int64), grid.shape)
-        bad = (at < -extent) | (at >= extent)
+        bad = (at < (-extent if line.wraps else 0)) | (at >= extent)
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
             position = int(np.broadcast_to(grid.value(line.ordinal), grid.shape).flat[first])

@@ -24,7 +24,7 @@ _BINARY = (
     "maximum minimum atan2:f hypot copysign.Tensor:f copysign.Scalar:f xlogy.Tensor:f logaddexp "
     "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
     "ge.Tensor ge.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor "
-    "bitwise_xor.Scalar remainder.Tensor remainder.Scalar floor_divide.default"
+    "bitwise_xor.Scalar"
 )
 _ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
@@ -74,6 +74,9 @@ ATEN: dict[str, Maker] = {
     "mul.Scalar": p.binary("mul", on_bool="logical_and"),
     "fmax.default": p.binary("fmax", on_integers="maximum"),
     "fmin.default": p.binary("fmin", on_integers="minimum"),
+    "floor_divide.default": p.floor_divide,
+    "remainder.Tensor": p.remainder,
+    "remainder.Scalar": p.remainder,
     "fmod.Tensor": p.c_remainder,
     "fmod.Scalar": p.c_remainder,
     "pow.Tensor_Tensor": p.power,
@@ -203,6 +206,10 @@ ATEN: dict[str, Maker] = {
     "scatter_add.default": scatters.scatter("sum"),
     "scatter_reduce.two": scatters.scatter(),
     "index_reduce.default": scatters.index_reduce,
+    "index_add.default": scatters.index_add,
+    "index_copy.default": scatters.index_copy,
+    "index_fill.int_Scalar": scatters.index_fill,
+    "index_fill.int_Tensor": scatters.index_fill,
     "index_put.default": scatters.index_put,
     "_unsafe_index_put.default": scatters.index_put,
     "_unsafe_index.Tensor": s.index,

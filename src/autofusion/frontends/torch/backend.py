@@ -28,7 +28,8 @@ KEPT = (
     "replication_pad2d.default replication_pad3d.default std.correction logsumexp.default mv.default dot.default "
     "take.default linspace.default linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor "
     "addmv.default floor_divide.default zeros_like.default ones_like.default "
-    "_scaled_dot_product_flash_attention_for_cpu.default"
+    "_scaled_dot_product_flash_attention_for_cpu.default index_add.default index_copy.default "
+    "index_fill.int_Scalar index_fill.int_Tensor"
 )
 
 # Once decomposed, these take other random numbers than in eager mode.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,12 +21,26 @@ from autofusion.ops.rules import axes_of, axis_of
 Maker: TypeAlias = "Callable[[Call], Any]"
 Number = bool | int | float | Expr
 
+# Operators whose second operand, where it is a number or a tensor without dimensions, eager mode takes as it is given.
+# It rounds every other one to the narrow float type that it meets.
+KEEPING = frozenset(("mul", "div", "floor_divide"))
+
+
+DIVISOR = "divisor"  # what values are named that a check for zeros makes
+
+
+class Place(NamedTuple):
+    """How an argument lies in its storage. `offset`: where it begins, in elements; None where nothing tells."""
+
+    is_row_major: bool = True
+    offset: Dim | None = None
+
 
 @dataclass
 class Call:
     """`given`: the arguments by the schema's names, defaults filled in; tensors are values of the builder `F`, sizes
     are dims, element types are ours. `results`: what PyTorch says of each result, None for one that is no tensor.
-    `used`: which results anything reads.
+    `used`: which results anything reads. `place`: how a tensor among the arguments lies, by its name.
 
     A maker returns a value or a list of them, in the order of the results; None for a result that nothing reads.
     """
@@ -36,6 +50,7 @@ class Call:
     given: Mapping[str, Any]
     results: Sequence[TensorType | None]
     used: Sequence[bool] = field(default=(True,))
+    place: Callable[[str], Place] = field(default=lambda name: Place())
 
     def __getitem__(self, name: str) -> Any:
         return self.given[name]
@@ -75,16 +90,27 @@ class Call:
 
     def lift(self, value: Any, dtype: DType) -> Value:
         """A value or a number at an element type."""
+        if isinstance(value, Expr) and dtype.is_reduced:
+            return self.cast(self.scalar(value, DType.INT64), dtype)
         return self.cast(value, dtype) if isinstance(value, Value) else self.scalar(value, dtype)
 
+    def held(self, value: Any, dtype: DType) -> Value:
+        """As `lift`. Raises Unmapped for a number above the type's range, which eager mode refuses here."""
+        if dtype.is_float and isinstance(value, int | float) and largest(dtype) < abs(value) < math.inf:
+            raise Unmapped(f"{self.op}: {value} does not fit {dtype}")
+        return self.lift(value, dtype)
+
     def full(self, value: Any, shape: Shape, dtype: DType) -> Value:
-        return self.F.expand(self.scalar(value, dtype), shape=shape)
+        return self.F.expand(self.held(value, dtype), shape=shape)
 
     def reshape(self, value: Value, shape: Sequence[Dim]) -> Value:
         return value if value.shape == tuple(shape) else self.F.reshape(value, shape=tuple(shape))
 
     def expand(self, value: Value, shape: Sequence[Dim]) -> Value:
-        return value if value.shape == tuple(shape) else self.F.expand(value, shape=tuple(shape))
+        """Extents that are not 1 stay as they are: max(0, n - 1) is n - 1 to PyTorch, whose guards say so."""
+        lead = len(shape) - len(value.shape)
+        made = (*shape[:lead], *(w if have == 1 else have for have, w in zip(value.shape, shape[lead:], strict=True)))
+        return value if value.shape == made else self.F.expand(value, shape=made)
 
     def transpose(self, value: Value, axes: Sequence[int]) -> Value:
         return value if list(axes) == list(range(len(axes))) else self.F.transpose(value, axes=tuple(axes))
@@ -96,6 +122,19 @@ class Call:
         stops, steps = list(shape), [1] * len(shape)
         starts[axis], stops[axis], steps[axis] = start, stop, step
         return self.F.slice(value, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+    def divisor(self, value: Value, given: Any) -> Value:
+        """What to divide by; of integers launching raises DivisionByZero where one is 0. `given`: what it was lifted
+        from. The check is a lookup among one element: 0 is at position 1, which it does not have."""
+        if value.dtype.is_float or 0 in self.result.shape:
+            return value
+        if not isinstance(given, Value | Expr):
+            if given == 0:
+                raise Unmapped(f"{self.op}: division by zero")
+            return value
+        at = self.F.cast(self.F.eq(value, self.scalar(0, value.dtype)), dtype=DType.INT64)
+        none = self.full(0, (1,), value.dtype)
+        return self.F.add(value, self.F.gather(none, at, axis=0, wraps=False, name=DIVISOR))
 
     def row(self, name: str) -> Callable[..., Value]:
         if name not in TABLE:
@@ -124,15 +163,14 @@ class Call:
 
     def meet(self, *operands: Any, floats: bool = False) -> tuple[list[Value], DType]:
         """The operands at the type that PyTorch computes in, and the type that the result is rounded to. `floats`:
-        integers become the default float type. A number that a narrow float cannot hold makes it compute in
-        float32, as PyTorch does."""
+        integers become the default float type."""
         dtype = self.common(*operands)
         if floats and not dtype.is_float:
             dtype = DType.FLOAT32
-        inner = dtype
-        if dtype.is_reduced and any(not isinstance(o, Value) and not _holds(dtype, o) for o in operands):
-            inner = DType.FLOAT32
-        return [self.lift(o, inner) for o in operands], dtype
+        if dtype.is_reduced and self.op.partition(".")[0] in KEEPING and not _holds(dtype, operands[1]):
+            first = self.cast(self.lift(operands[0], dtype), DType.FLOAT32)
+            return [first, self.lift(operands[1], DType.FLOAT32)], dtype
+        return [self.lift(o, dtype) for o in operands], dtype
 
     def pointwise(self, row: str, *operands: Any, floats: bool = False, **attrs: Any) -> Value:
         """One elementwise row where its operands meet, rounded to the result's type."""
@@ -209,7 +247,9 @@ def _rank(dtype: DType) -> int:
 
 
 def _holds(dtype: DType, value: Any) -> bool:
-    """Whether a narrow float type has the number."""
+    """Whether a narrow float type has the number, or the elements of a tensor that is to meet it there."""
+    if isinstance(value, Value):
+        return value.dtype is dtype or bool(value.shape)
     if isinstance(value, Expr):
         return False
     with np.errstate(over="ignore"):

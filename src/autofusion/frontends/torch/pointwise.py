@@ -37,6 +37,25 @@ def binary(row: str, floats: bool = False, on_bool: str | None = None, on_intege
     return make
 
 
+def floor_divide(n: Call) -> Value:
+    (a, b), dtype = n.meet(n["self"], n["other"])
+    if dtype is DType.BOOL:
+        raise Unmapped("integer division of booleans")
+    return n.cast(n.F.floor_divide(a, n.divisor(b, n["other"])), dtype)
+
+
+def remainder(n: Call) -> Value:
+    """remainder: the divisor's sign; of floats a zero keeps the dividend's."""
+    (a, b), dtype = n.meet(n["self"], n["other"])
+    if dtype is DType.BOOL:
+        raise Unmapped("the remainder of booleans")
+    if not dtype.is_float:
+        return n.F.remainder(a, n.divisor(b, n["other"]))
+    rest, zero = n.F.fmod(a, b), n.scalar(0, a.dtype)
+    turned = n.F.logical_and(n.F.ne(rest, zero), n.F.ne(n.F.lt(b, zero), n.F.lt(rest, zero)))
+    return n.cast(n.F.where(turned, n.F.add(rest, b), rest), dtype)
+
+
 def swapped(row: str) -> Maker:
     """A row of the second operand and the first."""
 
@@ -74,9 +93,8 @@ def scaled(row: str, on_bool: str | None = None) -> Maker:
             return n.pointwise(on_bool, left, right)
         if alpha == 1:
             return n.pointwise(row, left, right)
-        inner = DType.FLOAT32 if dtype.is_reduced else dtype
-        a, b = n.lift(left, inner), n.lift(right, inner)
-        return n.cast(n.row(row)(a, n.F.mul(b, n.scalar(alpha, inner))), dtype)
+        a, b, factor = _in_compute(n, n.lift(left, dtype), n.lift(right, dtype), n.held(alpha, dtype))
+        return n.cast(n.row(row)(a, n.F.mul(b, factor)), dtype)
 
     return make
 
@@ -84,10 +102,14 @@ def scaled(row: str, on_bool: str | None = None) -> Maker:
 def reversed_scaled(n: Call) -> Value:
     """rsub: other − alpha · self."""
     dtype = n.result.dtype
-    inner = DType.FLOAT32 if dtype.is_reduced else dtype
-    a, b = n.lift(n["self"], inner), n.lift(n["other"], inner)
-    alpha = n["alpha"]
-    return n.cast(n.F.sub(b, a if alpha == 1 else n.F.mul(a, n.scalar(alpha, inner))), dtype)
+    operands = n.lift(n["self"], dtype), n.lift(n["other"], dtype), n.held(n["alpha"], dtype)
+    a, b, factor = _in_compute(n, *operands)
+    return n.cast(n.F.sub(b, a if n["alpha"] == 1 else n.F.mul(a, factor)), dtype)
+
+
+def _in_compute(n: Call, *values: Value) -> list[Value]:
+    """Rounded values, at the type that arithmetic on theirs is done in."""
+    return [n.cast(each, each.dtype.compute) if each.dtype.is_float else each for each in values]
 
 
 def divide(n: Call) -> Value:
@@ -98,9 +120,10 @@ def divide(n: Call) -> Value:
         return n.pointwise("div", left, right, floats=True)
     if n.common(left, right) is DType.BOOL:
         raise Unmapped("integer division of booleans")
-    if mode == "floor":
-        return n.pointwise("floor_divide", left, right)
     (a, b), dtype = n.meet(left, right)
+    b = n.divisor(b, right)
+    if mode == "floor":
+        return n.cast(n.F.floor_divide(a, b), dtype)
     if not dtype.is_float:
         return n.F.int_truncate_divide(a, b)
     return n.cast(n.F.trunc(n.F.div(a, b)), dtype)
@@ -111,6 +134,7 @@ def c_remainder(n: Call) -> Value:
     (a, b), dtype = n.meet(n["self"], n["other"])
     if dtype is DType.BOOL:
         raise Unmapped("fmod of booleans")
+    b = n.divisor(b, n["other"])
     return n.cast(n.row("fmod" if dtype.is_float else "int_truncate_remainder")(a, b), dtype)
 
 
@@ -120,23 +144,26 @@ def power(n: Call) -> Value:
     dtype = n.result.dtype
     if dtype.is_float:
         known = exponent if isinstance(exponent, int | float) and not isinstance(exponent, bool) else None
-        inner = DType.FLOAT32 if dtype.is_reduced else dtype
-        a = n.lift(base, inner)
+        (a,) = _in_compute(n, n.lift(base, dtype))
         if known is not None:
-            made = _known_power(n, a, float(known))
+            made = _known_power(n, a, float(known), dtype)
             if made is not None:
                 return n.cast(made, dtype)
-        return n.cast(n.F.pow(a, n.lift(exponent, inner)), dtype)
+        (b,) = _in_compute(n, n.held(exponent, dtype) if dtype.is_reduced else n.lift(exponent, dtype))
+        return n.cast(n.F.pow(a, b), dtype)
     if not isinstance(exponent, int) or isinstance(exponent, bool) or exponent < 0 or dtype is DType.BOOL:
         raise Unmapped("pow of integers to a power that is not a known natural number")
     return integer_power(n, n.lift(base, dtype), exponent)
 
 
-def _known_power(n: Call, a: Value, exponent: float) -> Value | None:
+def _known_power(n: Call, a: Value, exponent: float, dtype: DType) -> Value | None:
+    """None where PyTorch takes the general power: of float16 for roots too, which differ at -inf and -0."""
     if exponent == 2:
         return n.F.mul(a, a)
     if exponent == 3:
         return n.F.mul(n.F.mul(a, a), a)
+    if exponent in (0.5, -0.5) and dtype is DType.FLOAT16:
+        return None
     if exponent == 0.5:
         return n.F.sqrt(a)
     if exponent == -0.5:
@@ -172,14 +199,14 @@ def clamp(n: Call) -> Value:
     result = n.lift(n.x, dtype)
     for bound, row in ((low, "maximum"), (high, "minimum")):
         if bound is not None:
-            result = n.row(row)(result, n.lift(bound, dtype))
+            result = n.row(row)(result, n.held(bound, dtype))
     return result if result is not n.x else n.F.copy(result)
 
 
 def hardtanh(n: Call) -> Value:
     """A clamp to two numbers."""
     dtype = n.x.dtype
-    low, high = (n.scalar(n[name], dtype) for name in ("min_val", "max_val"))
+    low, high = (n.held(n[name], dtype) for name in ("min_val", "max_val"))
     return n.F.minimum(n.F.maximum(n.x, low), high)
 
 
@@ -212,7 +239,8 @@ def copy_into(n: Call) -> Value:
     """copy: the source in the operand's type and shape."""
     dtype, shape = n.result
     source = n.cast(n["src"], dtype)
-    return n.F.copy(source) if source.shape == shape else n.F.expand(source, shape=shape)
+    made = n.expand(source, shape)
+    return n.F.copy(source) if made is source else made
 
 
 def where(n: Call) -> Value:
@@ -223,7 +251,7 @@ def where(n: Call) -> Value:
 
 def masked_fill(n: Call) -> Value:
     x = n["self"]
-    return n.F.where(n["mask"], n.lift(n["value"], x.dtype), x)
+    return n.F.where(n["mask"], n.held(n["value"], x.dtype), x)
 
 
 def predicate(row: str, integers: bool) -> Maker:
@@ -373,8 +401,14 @@ def _added(n: Call, row: str) -> Value:
 
 
 def logit(n: Call) -> Value:
-    eps = n["eps"]
-    return n.pointwise("logit", n.x, floats=True, eps=None if eps is None else float(eps))
+    """log(x / (1 − x)) of x between eps and 1 − eps, both rounded to the type."""
+    dtype = n.result.dtype
+    x = n.cast(n.x, dtype)
+    if n["eps"] is not None:
+        low = n.held(n["eps"], dtype)
+        high = n.cast(n.F.sub(n.scalar(1, dtype), low), dtype)
+        x = n.F.minimum(n.F.maximum(x, low), high)
+    return n.F.logit(x)
 
 
 def full(n: Call) -> Value:
@@ -385,7 +419,7 @@ def full(n: Call) -> Value:
         return n.expand(n.cast(value, dtype), shape) if shape else n.F.copy(n.cast(value, dtype))
     if isinstance(value, float) and not math.isfinite(value) and not dtype.is_float:
         raise Unmapped(f"{value} as {dtype}")
-    made = n.scalar(bool(value) if dtype is DType.BOOL and not isinstance(value, Expr) else value, dtype)
+    made = n.held(bool(value) if dtype is DType.BOOL and not isinstance(value, Expr) else value, dtype)
     return n.F.expand(made, shape=shape) if shape else n.F.copy(made)
 
 

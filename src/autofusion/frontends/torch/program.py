@@ -215,6 +215,7 @@ class Program:
                 return str(error)
             self.defects.append(survived(f"region{region.number} of {self.name}", error))
             return self.defects[-1].error
+        compiled.executable.failures.told.update(region.failures)
         made = Launch(region, compiled, layouts=[_layout(node) for node in region.writes])
         self.launches.append(made)
         return made
@@ -299,7 +300,7 @@ class _Writer:
             owner = self.split.owners[item]
             if item.op == "get_attr":
                 self.out.append(_attribute(item, self.program.module))
-            elif owner is Owner.SIZE and _is_known(item.meta["val"]):
+            elif owner is Owner.SIZE and _is_known(item.meta["val"]) and _dim(item.meta["val"]) is not None:
                 self.out.append(_size(item))
             else:
                 self._need([item.args, item.kwargs])
@@ -353,6 +354,7 @@ def _arguments(placeholders: Sequence[Any]) -> Step:
 
 
 def _dim(size: Any) -> Any:
+    """The size as a dim; None for an expression that dims do not have: one by way of a float, say."""
     try:
         return adapter.dim_of(size)
     except AutofusionError:
@@ -360,8 +362,8 @@ def _dim(size: Any) -> Any:
 
 
 def _size_of(node: Any) -> Any:
-    """The size that a placeholder is, else None."""
-    return size_of(node) if is_size(node) else None
+    """The dim that a placeholder is, else None."""
+    return _dim(node.meta["val"]) if is_size(node) else None
 
 
 def _is_known(size: Any) -> bool:

@@ -14,18 +14,20 @@ from enum import Enum
 from typing import Any
 
 from autofusion import dims
-from autofusion.dims import Dim, symbols
+from autofusion.dims import Dim, Expr, Shape, symbols
 from autofusion.dtypes import DType
+from autofusion.errors import DivisionByZero, ExecutionError, IndexOutOfRange
 from autofusion.frontends.torch import adapter
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
-from autofusion.frontends.torch.call import Call
+from autofusion.frontends.torch.call import DIVISOR, Call, Place
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
 from autofusion.frontends.torch.uncompiled import why
 from autofusion.graph.builder import GraphBuilder
-from autofusion.graph.ir import Graph, Guard, Value
-from autofusion.ops import TensorType
+from autofusion.graph.ir import Graph, Guard, Node, Value
+from autofusion.ops import Kind, TensorType
 
+Tell = Callable[[int], ExecutionError]
 FROZEN = "frozen"  # in a placeholder's meta: an array, where the argument's value is compiled in
 
 
@@ -35,7 +37,7 @@ class Owner(Enum):
     GIVEN = "given"  # an argument, or an attribute of the module
     SIZE = "size"  # computes a number of the host
     ITEM = "item"  # picks one of several results
-    VIEW = "view"  # ours, and PyTorch's where a tensor is needed
+    VIEW = "view"  # ours, and PyTorch's where a tensor is needed; also what picks one of several views
     OURS = "ours"
     EAGER = "eager"
 
@@ -50,6 +52,7 @@ class Region:
     reads: list[Any] = field(default_factory=list)
     writes: list[Any] = field(default_factory=list)
     sizes: list[str] = field(default_factory=list)
+    failures: dict[str, Tell] = field(default_factory=dict)  # of checked values, the error for a position
     graph: Graph | None = None  # None where it could not be built: PyTorch runs its nodes
     defect: Defect | None = None
 
@@ -79,7 +82,8 @@ def results_of(node: Any) -> list[Any]:
 
 
 def is_view(node: Any) -> bool:
-    return bool(getattr(node.target, "is_view", False)) and len(results_of(node)) == 1
+    """Whether its results share memory with its operand: one, or several as those of split."""
+    return bool(getattr(node.target, "is_view", False))
 
 
 def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) -> list[Value | None]:
@@ -88,15 +92,26 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     maker = ATEN.get(name)
     if maker is None:
         raise Unmapped(why(node.target) if hasattr(node.target, "_schema") else f"{name} is no operator of PyTorch's")
-    given = {key: _operand(each, value_of) for key, each in adapter.arguments(node.target, node.args, node.kwargs)}
+    arguments = dict(adapter.arguments(node.target, node.args, node.kwargs))
+    given = {key: _operand(each, value_of) for key, each in arguments.items()}
     fakes = results_of(node)
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
-    made = maker(Call(builder, name, given, types, _used(node, len(fakes))))
+    made = maker(Call(builder, name, given, types, _used(node, len(fakes)), lambda each: _place(arguments[each])))
     listed = list(made) if isinstance(made, tuple | list) else [made]
     for value, wanted, fake in zip(listed, types, fakes, strict=True):
         if value is not None:
             _check(name, value, wanted, fake)
     return listed
+
+
+def _place(node: Any) -> Place:
+    """How a tensor lies in its storage. No guard of PyTorch's holds where an argument begins in its own."""
+    fake, base = results_of(node)[0], node
+    while base.op == "call_function" and (is_view(base) or base.target is operator.getitem):
+        base = base.args[0]
+    if base.op != "call_function":
+        return Place(fake.is_contiguous())
+    return Place(fake.is_contiguous(), adapter.dim_of(fake.storage_offset()))
 
 
 def _used(node: Any, count: int) -> tuple[bool, ...]:
@@ -166,20 +181,20 @@ def split(graph: Any, guards: Sequence[Guard] = ()) -> Split:
     defects: list[Defect] = []
     for node in graph.nodes:
         if node.op != "output":
-            owners[node] = _owner(node, reasons, defects)
+            owners[node] = _owner(node, owners, reasons, defects)
     stages = _stages(graph, owners)
     regions = _regions(graph, owners, stages, guards)
     defects += [region.defect for region in regions if region.defect is not None]
     return Split(owners, reasons, stages, regions, defects)
 
 
-def _owner(node: Any, reasons: dict[Any, str], defects: list[Defect]) -> Owner:
+def _owner(node: Any, owners: dict[Any, Owner], reasons: dict[Any, str], defects: list[Defect]) -> Owner:
     if node.op in ("placeholder", "get_attr"):
         return Owner.GIVEN
     if is_size(node) and not _is_read(node):
         return Owner.SIZE
     if node.target is operator.getitem:
-        return Owner.ITEM
+        return Owner.VIEW if owners[node.args[0]] is Owner.VIEW else Owner.ITEM
     try:
         _try(node)
     except REFUSALS as error:
@@ -296,6 +311,7 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
     """The region's graph, with what comes in and goes out."""
     builder = GraphBuilder(f"region{region.number}")
     made: dict[Any, list[Value | None]] = {}
+    checked: list[tuple[Any, Node]] = []
 
     def value_of(node: Any) -> Any:
         if is_size(node):
@@ -307,15 +323,23 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
             return value
         if node not in made:
             if owners[node] is Owner.VIEW:
-                made[node] = translate(node, builder, value_of)
+                made[node] = viewed(node)
             else:
                 if FROZEN not in node.meta:
                     region.reads.append(node)
                 made[node] = [_input(builder, node)]
         return made[node][0]
 
+    def viewed(node: Any) -> list[Value | None]:
+        if node.target is not operator.getitem:
+            return translate(node, builder, value_of)
+        value_of(node.args[0])
+        return [made[node.args[0]][node.args[1]]]
+
     for node in region.nodes:
+        before = len(builder.body)
         made[node] = translate(node, builder, value_of)
+        checked += [(node, line) for line in builder.body[before:] if _is_checked(line)]
     for node in region.nodes:
         picked = [node] if not isinstance(node.meta["val"], tuple | list) else [u for u in node.users if u in owners]
         for each in picked:
@@ -326,7 +350,22 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], gua
     _bind_sizes(region, builder)
     told = {d.name for value in builder.build().inputs for d in value.shape if isinstance(d, dims.Expr) and d.name}
     builder.guards |= {each: None for each in guards if symbols(each.left) | symbols(each.right) <= told}
-    region.graph = builder.build()
+    region.graph = graph = builder.build()
+    region.failures = {line.name: _tell(node, line, graph.values[line.inputs[0]].shape) for node, line in checked}
+
+
+def _is_checked(line: Any) -> bool:
+    return isinstance(line, Node) and line.kind is Kind.GATHER
+
+
+def _tell(node: Any, line: Node, shape: Shape) -> Tell:
+    """What a node's check raises; `shape`: what is looked up."""
+    who = f"{node.target} ({node.name})"
+    if line.name.startswith(DIVISOR):
+        return lambda at: DivisionByZero(f"ZeroDivisionError: {who}: element {at} of the divisor is 0")
+    axis = line.attrs.get("axis")
+    extent = "" if axis is None or isinstance(shape[axis], Expr) else f", an axis of {shape[axis]}"
+    return lambda at: IndexOutOfRange(f"{who}: index at position {at} is out of range{extent}")
 
 
 def _bind_sizes(region: Region, builder: GraphBuilder) -> None:

@@ -25,10 +25,11 @@ def _bounded(n: Call, *extents: Dim) -> None:
         raise Unmapped(f"{n.op}: {asked} questions, compiled up to {WORK}")
 
 
-def _positions(n: Call, index: Value, extent: Dim) -> Value:
-    """Indices counted from the start; launching raises IndexOutOfRange for one outside."""
+def _positions(n: Call, index: Value, extent: Dim, wraps: bool) -> Value:
+    """Indices counted from the start; launching raises IndexOutOfRange for one outside. `wraps`: negative ones count
+    from the end."""
     wide = n.cast(index, DType.INT64)
-    return n.F.gather(n.F.iota(shape=(extent,), axis=0, dtype=DType.INT64), wide, axis=0)
+    return n.F.gather(n.F.iota(shape=(extent,), axis=0, dtype=DType.INT64), wide, axis=0, wraps=wraps)
 
 
 def _combined(n: Call, x: Value, hit: Value, source: Value, reduce: str, include: bool) -> Value:
@@ -96,7 +97,7 @@ def scatter(reduce: str | None = None) -> Any:
             if have != want:
                 source = n.cut(source, other, 0, want)
         order = [*(a for a in range(rank) if a != axis), axis]
-        at = _positions(n, n.transpose(index, order), x.shape[axis])
+        at = _positions(n, n.transpose(index, order), x.shape[axis], wraps=False)
         made = _placed(n, n.transpose(part, order), at, n.transpose(n.cast(source, x.dtype), order), how, include)
         made = n.transpose(made, [order.index(a) for a in range(rank)])
         if part is not x:
@@ -121,21 +122,51 @@ def _placed(n: Call, x: Value, at: Value, source: Value, reduce: str | None, inc
 
 
 def index_reduce(n: Call) -> Value:
-    x, source = (n.reshape(each, each.shape or (1,)) for each in (n["self"], n["source"]))
+    return _along(n, n["source"], n["reduce"], bool(n["include_self"]))
+
+
+def index_add(n: Call) -> Value:
+    """index_add: self with alpha · source added at the places that the index names."""
+    source, alpha = n["source"], n["alpha"]
+    if n.result.dtype is DType.BOOL:
+        raise Unmapped(f"{n.op} of booleans")
+    if alpha != 1:
+        inner = source.dtype.compute if source.dtype.is_float else source.dtype
+        source = n.F.mul(n.cast(source, inner), n.scalar(alpha, inner))
+    return _along(n, source, "sum")
+
+
+def index_copy(n: Call) -> Value:
+    return _along(n, n["source"], None)
+
+
+def index_fill(n: Call) -> Value:
+    x, count = n["self"], product(n["index"].shape)
+    shape = list(x.shape or (1,))
+    shape[axis_of(n["dim"], len(shape))] = count
+    return _along(n, n.expand(n.held(n["value"], x.dtype), shape), None, wraps=True)
+
+
+def _along(n: Call, source: Value, reduce: str | None, include: bool = True, wraps: bool = False) -> Value:
+    """One index for all rows along an axis."""
+    x, source = (n.reshape(each, each.shape or (1,)) for each in (n["self"], source))
     axis, rank = axis_of(n["dim"], len(x.shape)), len(x.shape)
     order = [*(a for a in range(rank) if a != axis), axis]
-    made = _rows(n, n.transpose(x, order), n["index"], n.transpose(source, order), n["reduce"], bool(n["include_self"]))
+    turned, source = n.transpose(x, order), n.transpose(source, order)
+    made = _rows(n, turned, n["index"], source, reduce, include, wraps=wraps)
     return n.reshape(n.transpose(made, [order.index(a) for a in range(rank)]), n.result.shape)
 
 
-def _rows(n: Call, x: Value, index: Value, source: Value, reduce: str | None, include: bool = True) -> Value:
+def _rows(
+    n: Call, x: Value, index: Value, source: Value, reduce: str | None, include: bool = True, *, wraps: bool
+) -> Value:
     """x[…, index[j]] with source[…, j]; one index for all rows."""
     extent, count = x.shape[-1], source.shape[-1]
     static((extent, count), f"{n.op}'s extents")
     if count == 0 or 0 in x.shape:
         return n.F.copy(x)
     _bounded(n, extent, count, *(x.shape[:-1] if reduce is not None else ()))
-    at = _positions(n, n.reshape(index, (count,)), extent)
+    at = _positions(n, n.reshape(index, (count,)), extent, wraps)
     hit = n.F.eq(n.reshape(at, (1, count)), n.F.iota(shape=(extent, 1), axis=0, dtype=DType.INT64))
     if reduce is not None:
         wide = n.reshape(source, (*source.shape[:-1], 1, count))
@@ -159,7 +190,7 @@ def index_put(n: Call) -> Value:
     if not at:
         raise Unmapped(f"{n.op} without indices")
     reduce = "sum" if n["accumulate"] else None
-    indices = [_positions(n, given[axis], x.shape[axis]) for axis in at]
+    indices = [_positions(n, given[axis], x.shape[axis], wraps=True) for axis in at]
     shape = broadcast(indices)
     flat = n.expand(indices[0], shape)
     for axis, each in zip(at[1:], indices[1:], strict=True):
@@ -174,7 +205,7 @@ def index_put(n: Call) -> Value:
     axes = [*rest, *at]
     turned = n.transpose(x, axes)
     rows = n.reshape(turned, (product(whole), product([x.shape[a] for a in at])))
-    made = n.reshape(_rows(n, rows, flat, values, reduce), turned.shape)
+    made = n.reshape(_rows(n, rows, flat, values, reduce, wraps=True), turned.shape)
     return n.transpose(made, [axes.index(a) for a in range(len(axes))])
 
 
@@ -189,7 +220,7 @@ def put(n: Call) -> Value:
     x = n["self"]
     flat = n.reshape(x, (1, product(x.shape)))
     source = n.reshape(n["source"], (1, product(n["source"].shape)))
-    return n.reshape(_rows(n, flat, n["index"], source, "sum" if n["accumulate"] else None), x.shape)
+    return n.reshape(_rows(n, flat, n["index"], source, "sum" if n["accumulate"] else None, wraps=True), x.shape)
 
 
 def masked_scatter(n: Call) -> Value:

@@ -40,7 +40,7 @@ def matrix_transpose(n: Call) -> Value:
 
 
 def expand(n: Call) -> Value:
-    return n.F.expand(n.x, shape=n.result.shape)
+    return n.expand(n.x, n.result.shape)
 
 
 def alias(n: Call) -> Value:
@@ -108,13 +108,22 @@ def unfold(n: Call) -> Value:
 
 
 def as_strided(n: Call) -> Value:
-    """Of a row-major tensor that begins its storage (PyTorch's functional graphs have no other)."""
+    """Within a row-major tensor. PyTorch's offset counts from where the storage begins, ours from where the tensor
+    does."""
     shape = static(n["size"], "as_strided's shape")
     strides = static(n["stride"], "as_strided's strides")
-    offset = n["storage_offset"] or 0
+    place, offset = n.place("self"), n["storage_offset"]
+    if not place.is_row_major:
+        raise Unmapped("as_strided of a tensor that is not row-major")
+    if offset is None:
+        offset = 0
+    elif place.offset is None:
+        raise Unmapped("as_strided from an offset in a storage that is an argument's")
+    else:
+        (offset,) = static([dims.add(offset, dims.multiply(place.offset, -1))], "as_strided's offset")
     last = offset + sum((e - 1) * s for e, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
     extent = product(n.x.shape)
-    if n.x.strides is not None or not isinstance(extent, int) or not isinstance(offset, int) or last >= max(extent, 1):
+    if not isinstance(extent, int) or offset < 0 or last >= max(extent, 1):
         raise Unmapped("as_strided beyond the tensor")
     return n.F.as_strided(n.x, shape=shape, strides=strides, offset=offset)
 
@@ -169,8 +178,9 @@ def stack(n: Call) -> Value:
 
 def pad(n: Call) -> Value:
     """constant_pad_nd."""
-    before, after = pads(n["pad"], len(n.x.shape))
+    before, after = (static(each, "what is padded") for each in pads(n["pad"], len(n.x.shape)))
     value = n["value"]
+    n.held(value, n.x.dtype)
     return n.F.pad(n.x, before=before, after=after, mode="constant", value=_number(value, n.x.dtype))
 
 
@@ -193,9 +203,9 @@ def mirrored(mode: str) -> Any:
     """reflection_pad, replication_pad."""
 
     def make(n: Call) -> Value:
-        before, after = pads(n["padding"], len(n.x.shape))
-        if mode == "edge" and any(isinstance(each, int) and each < 0 for each in (*before, *after)):
-            return _nearest(n, static(before, "a pad"), static(after, "a pad"))
+        before, after = (static(each, "what is padded") for each in pads(n["padding"], len(n.x.shape)))
+        if mode == "edge" and min(*before, *after) < 0:
+            return _nearest(n, before, after)
         return n.F.pad(n.x, before=before, after=after, mode=mode)
 
     return make
@@ -275,14 +285,15 @@ def eye(n: Call) -> Value:
     return n.F.eye(rows=shape[0], columns=shape[1], dtype=dtype)
 
 
+# Of a negative index only index, index_put, index_fill, take and put count from the end; to others it is out of range.
 def embedding(n: Call) -> Value:
-    return n.F.gather(n["weight"], n["indices"], axis=0)
+    return n.F.gather(n["weight"], n["indices"], axis=0, wraps=False)
 
 
 def index_select(n: Call) -> Value:
     indices = n["index"]
     data = n.x if n.x.shape else n.reshape(n.x, (1,))
-    made = n.F.gather(data, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis())
+    made = n.F.gather(data, n.reshape(indices, (1,)) if not indices.shape else indices, axis=n.axis(), wraps=False)
     return n.reshape(made, n.result.shape)
 
 
@@ -292,7 +303,7 @@ def gather(n: Call) -> Value:
         return n.full(0, n.result.shape, x.dtype)
     x, indices = n.reshape(x, x.shape or (1,)), n.reshape(indices, indices.shape or (1,))
     axis = axis_of(n["dim"], len(x.shape))
-    made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis)
+    made = n.F.gather_elements(_cut_to(n, x, indices, axis), indices, axis=axis, wraps=False)
     return n.reshape(made, n.result.shape)
 
 

@@ -76,11 +76,11 @@ class Rows:
 
     def load(self, target: str) -> None:
         """One row, in the body of its loops."""
-        where = f"{cxx(self.line.extent)}, firstCheck + {self.check}, {self.ordinal}"
+        where = f"firstCheck + {self.check}, {self.ordinal}"
         columns = enclosed(self.along.extent)
         pitch = cxx(rounded_dim(self.along.extent, self.v.places[self.line.source.name].lanes))
-        self.v.w.line("const int64_t position =")
-        self.v.w.line(f"    failures->Checked({self.asked}, {where});")
+        for each in scalar.checked(self.line, self.asked, where):
+            self.v.w.line(each)
         source = f"{self.line.source.name}[{cxx(self.start)}]"
         self.v.w.line(f"Load({target}, {source}, 1, {columns}, {columns}, {pitch});")
 

@@ -177,7 +177,7 @@ def scan(places: Any, line: Scan, before: Access) -> list[str]:
 
 
 def gather(places: Any, line: Gather, check: int) -> list[str]:
-    """One element at a run-time position; a position outside counts from the end, or is clamped and recorded."""
+    """One element at a run-time position; one outside counts from the end, or is clamped and recorded."""
     place = places.places[line.source.name]
     index = list(line.source.index)
     index[line.axis] = dims.symbol("position")
@@ -188,10 +188,22 @@ def gather(places: Any, line: Gather, check: int) -> list[str]:
     elif place.dtype.is_reduced:
         element = as_float(element)
     position = read(places, line.position)
+    where = f"firstCheck + {check}, {cxx(line.ordinal)}"
     return [
         "{",
-        "    const int64_t position =",
-        f"        failures->Checked({position}, {cxx(line.extent)}, firstCheck + {check}, {cxx(line.ordinal)});",
+        *(f"    {each}" for each in checked(line, position, where)),
         f"    {write(places, line.target, element)}",
         "}",
+    ]
+
+
+def checked(line: Gather, asked: str, where: str) -> list[str]:
+    """`position`: what is asked for, counted from the front. Where a negative one does not count from the end, it
+    becomes one past it. `where`: the check and the position's ordinal."""
+    extent = cxx(line.extent)
+    if line.wraps:
+        return ["const int64_t position =", f"    failures->Checked({asked}, {extent}, {where});"]
+    return [
+        f"const int64_t asked = {asked};",
+        f"const int64_t position = failures->Checked(asked < 0 ? {extent} : asked, {extent}, {where});",
     ]

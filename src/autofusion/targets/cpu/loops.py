@@ -502,7 +502,7 @@ class Nest:
 
     # -- gather ------------------------------------------------------------------------------------------------------
     def _gather(self, statement: Gather, point: Point) -> V:
-        """Positions are wrapped, checked, clamped to 0 where bad (and recorded), then used as an index."""
+        """Positions are wrapped if they may be negative, checked, clamped to 0 where bad (and recorded), then used."""
         e = self.e
         source = self.memory.ref(statement.source)
         stride = self._stride(statement, source)
@@ -511,7 +511,9 @@ class Nest:
         position = convert(e, self._operand(statement.position, at), self._source_type(statement.position), DType.INT64)
         extent = e.splat(emit_dim(e, statement.extent, point.values), lanes)
         zero = e.const(position.type, 0)
-        wrapped = e.select(e.cmp("icmp slt", position, zero), e.op("add", position, extent), position)
+        wrapped = position
+        if statement.wraps:
+            wrapped = e.select(e.cmp("icmp slt", position, zero), e.op("add", position, extent), position)
         bad = e.cmp("icmp uge", wrapped, extent)
         if lanes > 1 and point.mask is not None:
             bad = e.op("and", bad, point.mask)
