@@ -120,13 +120,13 @@ class Backend:
             plain.append(program)
         return adapter.module("functorch.compile").make_boxed_func(program)
 
-    def explain(self) -> Report:
+    def explain(self, full: bool = False) -> Report:
         """Every graph compiled so far: launches, fallbacks with their share of the time, recompiles with Dynamo's
-        reason; `str()` of it is for people."""
+        reason; `str()` of it is for people: a screen or two, or, `full`, all of it."""
         reasons = recompile_reasons()
         for program in self.programs:
             program.recompiled = reasons.get(program.compile_id, "")
-        return Report(tuple(program.explain() for program in self.programs))
+        return Report(tuple(program.explain(full) for program in self.programs), full)
 
     def reset(self) -> None:
         """Forget what was compiled so far; it stays callable."""

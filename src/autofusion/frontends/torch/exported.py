@@ -117,6 +117,7 @@ class Module:
             "fallbacks": sum(each.count for each in self.program.fallbacks.values()),
         }
 
-    def explain(self) -> ProgramReport:
-        """Launches, and what PyTorch runs with its share of the time; `str()` of it is for people."""
-        return self.program.explain()
+    def explain(self, full: bool = False) -> ProgramReport:
+        """Launches, and what PyTorch runs with its share of the time; `str()` of it is for people: a screen or two, or,
+        `full`, all of it."""
+        return self.program.explain(full)

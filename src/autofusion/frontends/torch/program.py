@@ -190,7 +190,7 @@ class Program:
         self.launches.append(made)
         return made
 
-    def explain(self) -> ProgramReport:
+    def explain(self, full: bool = False) -> ProgramReport:
         """Launches, fallbacks by operator with count and share of time."""
         fallbacks = list(self.fallbacks.values())
         spent = shares([each.seconds for each in fallbacks] + [each.seconds for each in self.launches])
@@ -205,6 +205,7 @@ class Program:
             self.called,
             self.recompiled,
             tuple(map(str, self.defects)),
+            full,
         )
 
     @property

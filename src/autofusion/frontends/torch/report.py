@@ -1,10 +1,12 @@
-"""What became of PyTorch graphs, for people: launches, what PyTorch ran and why, and why Dynamo compiled again."""
+"""What became of PyTorch graphs: launches, what PyTorch ran and why, and why Dynamo compiled again. `summary` makes
+text of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofusion.frontends.torch import summary
 from autofusion.jit.explain import Explanation
 
 
@@ -26,7 +28,8 @@ class FallbackReport:
 @dataclass(frozen=True)
 class ProgramReport:
     """One graph. `operators`: of ATen; `recompiled`: why Dynamo compiled this one although there was another;
-    `defects`: where this package failed and PyTorch runs what it should have compiled."""
+    `defects`: where this package failed and PyTorch runs what it should have compiled; `full`: whether `str()` says
+    all, however long it is."""
 
     name: str
     operators: int
@@ -35,24 +38,18 @@ class ProgramReport:
     calls: int
     recompiled: str = ""
     defects: tuple[str, ...] = ()
+    full: bool = False
 
     def __str__(self) -> str:
-        launches = _count(len(self.launches), "launch", "es")
-        lines = [f"{self.name}: {self.operators} operators -> {launches}, {_count(self.calls, 'call')}"]
-        if self.recompiled:
-            lines.append(f"  compiled again: {self.recompiled}")
-        lines += [f"  defect, please report it: {each}" for each in self.defects]
-        lines += [f"  in PyTorch: {each}" for each in self.fallbacks]
-        for each in self.launches:
-            lines += ["  " + line for line in str(each).splitlines()]
-        return "\n".join(lines)
+        return summary.text([], [self], self.full)
 
 
 @dataclass(frozen=True)
 class Report:
-    """All graphs of a backend, in the order of their compiles."""
+    """All graphs of a backend, in the order of their compiles. `full`: whether `str()` says all, however long it is."""
 
     programs: tuple[ProgramReport, ...]
+    full: bool = False
 
     @property
     def fallbacks(self) -> tuple[FallbackReport, ...]:
@@ -69,16 +66,13 @@ class Report:
 
     def __str__(self) -> str:
         launches = sum(len(program.launches) for program in self.programs)
+        count = summary.count
         head = (
-            f"{_count(len(self.programs), 'graph')}, {_count(launches, 'launch', 'es')}, "
-            f"{_count(sum(each.count for each in self.fallbacks), 'operator')} in PyTorch, "
-            f"{_count(len(self.recompiles), 'recompile')}"
-        ) + (f", {_count(len(self.defects), 'defect')}" if self.defects else "")
-        return "\n".join([head, *map(str, self.programs)])
-
-
-def _count(number: int, what: str, plural: str = "s") -> str:
-    return f"{number} {what}{'' if number == 1 else plural}"
+            f"{count(len(self.programs), 'graph')}, {count(launches, 'launch', 'es')}, "
+            f"{count(sum(each.count for each in self.fallbacks), 'operator')} in PyTorch, "
+            f"{count(len(self.recompiles), 'recompile')}"
+        ) + (f", {count(len(self.defects), 'defect')}" if self.defects else "")
+        return summary.text([head], self.programs, self.full)
 
 
 def shares(seconds: Sequence[float]) -> list[float | None]:

@@ -1,0 +1,104 @@
+"""The text of `explain()`: what is alike is said once, long lists are cut, and `full` says all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m pip install torch")
+
+import autofusion  # noqa: E402
+from autofusion.frontends.torch import summary  # noqa: E402
+from autofusion.frontends.torch.report import Report  # noqa: E402
+from autofusion.torch import Backend  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def layers(count: int, dropout: float) -> Any:
+    def layer() -> Any:
+        return torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 8), torch.nn.Dropout(dropout)
+        )
+
+    return torch.nn.Sequential(*(layer() for _ in range(count)))
+
+
+def test_regions_that_are_alike_are_said_once() -> None:
+    backend = Backend()
+    with torch.no_grad():
+        torch.compile(layers(7, 0.5), backend=backend)(torch.randn(4, 8))
+    short, full = str(backend.explain()), str(backend.explain(full=True))
+    (line,) = [line for line in short.splitlines() if "alike, on" in line]
+    assert line.strip().startswith("region0 to region6, alike, on cpu:") and line.endswith("1 launch each")
+    assert short.endswith("explain(full=True) says all") and len(short) < len(full) / 2
+    assert [f"region{number} on" in full for number in range(7)] == [True] * 7 and "alike" not in full
+
+
+def test_groups_and_refusals_that_are_alike_are_said_once() -> None:
+    backend = Backend()
+    with torch.no_grad():
+        torch.compile(lambda *given: [x.flip(0) @ x.t() for x in given], backend=backend)(
+            *(torch.randn(64, 64) for _ in range(9))
+        )
+    (region,) = backend.explain().programs[0].launches
+    groups = [line for line in str(backend.explain()).splitlines() if line.strip().startswith("group ")]
+    assert len(region.groups) >= 9 > len(groups)
+    assert any("8 more alike" in line for line in groups)
+
+
+def test_a_recompile_is_said_once() -> None:
+    backend = Backend()
+    function = torch.compile(layers(1, 0.0), backend=backend, dynamic=False)
+    for size in (3, 4):
+        function(torch.randn(size, 8)).sum().backward()
+    report = backend.explain()
+    assert len(report.programs) == 4 and len(report.recompiles) == 1
+    assert str(report).count("compiled again") == 1
+
+
+def test_graphs_that_are_alike_are_said_once() -> None:
+    backend = Backend()
+    functions = [lambda x: x.exp() + 1, lambda y: y.exp() + 1, lambda z: 1 + z.exp()]
+    for function in functions:
+        torch.compile(function, backend=backend)(torch.randn(5))
+    lines = str(backend.explain()).splitlines()
+    assert sum("region0" in line for line in lines) == 1
+    assert sum(line.endswith("; alike graph 0 (inference)") for line in lines) == 2
+
+
+def test_a_long_report_is_cut_and_says_so() -> None:
+    """However many groups and kinds of fallbacks there are, the text has at most about two screens; nothing is cut in
+    the full one."""
+    backend = Backend()
+    torch.compile(lambda x: x.exp() + 1, backend=backend)(torch.randn(5))
+    (program,) = backend.explain().programs
+    (region,) = program.launches
+    groups = tuple(
+        dataclasses.replace(region.groups[0], name=f"g{n}", bytes_read=n, operators=("exp",) * (n + 1))
+        for n in range(90)
+    )
+    region = dataclasses.replace(region, groups=groups)
+    many = Report((dataclasses.replace(program, launches=(region,) * 5),))
+    lines = str(many).splitlines()
+    assert len(lines) <= summary.LINES and max(map(len, lines)) < 200
+    assert any("84 groups" in line for line in lines) and "full=True" in lines[-1]
+    whole = str(dataclasses.replace(many, full=True))
+    assert all(f" g{n}: " in whole for n in range(90)) and whole.count("region0 on") == 5
+
+
+def test_a_short_report_is_whole() -> None:
+    module = autofusion.compile(torch.nn.Softmax(-1), (torch.randn(3, 4),))
+    assert str(module.explain()) == str(module.explain(full=True))
+    assert "schedule" in str(module.explain()) and "shortened" not in str(module.explain())
