@@ -95,6 +95,7 @@ ATEN: dict[str, Maker] = {
     "clamp_max.Tensor": p.clamp,
     "addcmul.default": p.addcmul,
     "addcdiv.default": p.addcdiv,
+    "prims.fma.default": p.multiply_add,
     "lerp.Scalar": p.lerp,
     "lerp.Tensor": p.lerp,
     "logit.default": p.logit,

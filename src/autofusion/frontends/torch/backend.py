@@ -9,7 +9,7 @@ from typing import Any
 
 from autofusion import api
 from autofusion.errors import ArgumentError
-from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch import adapter, foreach
 from autofusion.frontends.torch.program import Program, Settings, array_of
 from autofusion.frontends.torch.regions import FROZEN
 from autofusion.frontends.torch.report import Report
@@ -58,7 +58,8 @@ def decompositions() -> dict[Any, Any]:
     kept, more = ({f"aten.{name}" for name in names.split()} for names in (f"{KEPT} {DRAWN}", MORE))
     found = {each: made for each, made in package.core_aten_decompositions().items() if str(each) not in kept}
     found |= {each: made for each, made in package.decomposition_table.items() if str(each) in more}
-    return {each: _in_wide_types(made) if str(each) in batch else made for each, made in found.items()}
+    found = {each: _in_wide_types(made) if str(each) in batch else made for each, made in found.items()}
+    return found | foreach.decompositions()
 
 
 def _in_wide_types(decomposition: Any) -> Any:
