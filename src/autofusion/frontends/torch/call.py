@@ -97,6 +97,11 @@ class Call:
         starts[axis], stops[axis], steps[axis] = start, stop, step
         return self.F.slice(value, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
+    def first(self, value: Value, axis: int, count: Dim) -> Value:
+        """The first `count` along an axis that has as many; where that is open, a guard says so."""
+        made = self.cut(value, axis, 0, count)
+        return self.expand(made, (*value.shape[:axis], count, *value.shape[axis + 1 :]))
+
     def row(self, name: str) -> Callable[..., Value]:
         if name not in TABLE:
             raise Unmapped(f"there is no row {name!r}")

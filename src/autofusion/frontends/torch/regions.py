@@ -92,10 +92,10 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
     made = maker(Call(builder, name, given, types, _used(node, len(fakes))))
     listed = list(made) if isinstance(made, tuple | list) else [made]
-    for value, wanted, fake in zip(listed, types, fakes, strict=True):
-        if value is not None:
-            _check(name, value, wanted, fake)
-    return listed
+    return [
+        value if value is None or wanted is None else _checked(name, builder, value, wanted, fake)
+        for value, wanted, fake in zip(listed, types, fakes, strict=True)
+    ]
 
 
 def _used(node: Any, count: int) -> tuple[bool, ...]:
@@ -106,17 +106,21 @@ def _used(node: Any, count: int) -> tuple[bool, ...]:
     return tuple(n in picked for n in range(count))
 
 
-def _check(name: str, value: Value, wanted: TensorType | None, fake: Any) -> None:
-    """Raises Unmapped where what was made is not what PyTorch says that the operator gives."""
-    if wanted is None or value.dtype is not wanted.dtype or len(value.shape) != len(wanted.shape):
-        raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
-    if not all(_same(a, b, size) for a, b, size in zip(value.shape, wanted.shape, fake.shape, strict=True)):
-        raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
+def _checked(name: str, builder: GraphBuilder, value: Value, wanted: TensorType, fake: Any) -> Value:
+    """The value, with the extents that PyTorch says where its guards are what makes them so. Raises Unmapped where what
+    was made is not what PyTorch says that the operator gives."""
+    pairs = list(zip(value.shape, wanted.shape, strict=False))
+    if value.dtype is wanted.dtype and len(value.shape) == len(wanted.shape):
+        if all(_same(a, b, size) for (a, b), size in zip(pairs, fake.shape, strict=True)):
+            return value
+        if all(_same(a, b, size) or dims.may_be(a, b) for (a, b), size in zip(pairs, fake.shape, strict=True)):
+            return builder.expand(value, shape=wanted.shape)  # a guard of the graph says that the extents agree
+    raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
 
 
 def _same(made: Dim, wanted: Dim, size: Any) -> bool:
-    """Whether an extent is what PyTorch says, for all sizes that its guards let through: max(0, n-1) is n-1 where n is
-    at least 2. The value keeps its own, which is right without the guard too."""
+    """Whether an extent is what PyTorch says, for all sizes of at least what its guards let through: max(0, n-1) is n-1
+    where n is at least 2. The value keeps its own, which is right without the guard too."""
     if dims.equal(made, wanted):
         return True
     above = {name: dims.symbol(name) + lower for name, lower in adapter.least(size).items()}
