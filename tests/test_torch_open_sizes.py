@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,3 +136,62 @@ def test_open_indices_of_open_places_are_pytorchs() -> None:
         torch.testing.assert_close(called(x, index, value), x.scatter_add(0, index, value))
     (found,) = backend.explain().fallbacks
     assert "places with" in found.reason and "open sizes" in found.reason
+
+
+# -- numbers that are computed from sizes ------------------------------------------------------------------------------
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "quotient": lambda x: x * (x.shape[0] / x.shape[1]),
+    "root": lambda x: x / math.sqrt(x.shape[0]),
+    "power": lambda x: (x @ x.t()) * x.shape[1] ** -0.5,
+    "of doubles": lambda x: x.double() * (x.shape[0] / (x.shape[0] - 1.0)),
+    "of bfloat16": lambda x: x.bfloat16() * (x.shape[0] / 3),
+    "of integers": lambda x: (x * 9).long() * (x.shape[0] / 4),
+    "exponent": lambda x: x.abs() ** (1 / x.shape[0]),
+    "bounds": lambda x: x.clamp(-1 / x.shape[0], 2 / x.shape[1]),
+    "factor of a summand": lambda x: torch.add(x, x.exp(), alpha=1 / x.shape[0]),
+    "constant": lambda x: torch.full((3,), 1 / x.shape[0]) + x.sum(),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_that_are_computed_from_sizes(kind: str) -> None:
+    agree(NUMBERS[kind], lambda n: (torch.randn(n, n + 2),), (5, 8, 13, 7))
+
+
+def test_a_number_that_no_row_computes_is_pytorchs() -> None:
+    backend = Backend()
+    called = torch.compile(lambda x: x * round(x.shape[0] / 3) + 1, backend=backend, dynamic=True)
+    for n in (5, 8):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(called(x), x * round(n / 3) + 1)
+    assert backend.explain().fallbacks
+
+
+def test_a_number_that_a_tensor_holds_is_pytorchs() -> None:
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        called = torch.compile(lambda x, t: x * (t.item() / 3), backend=Backend(), dynamic=True)
+        for n in (5, 8):
+            x, t = torch.randn(n, 3), torch.tensor(n + 1)
+            torch.testing.assert_close(called(x, t), x * (t.item() / 3))
+
+
+# -- folds and pools ---------------------------------------------------------------------------------------------------
+FOLDS: dict[str, Callable[[Any], Any]] = {
+    "variance and mean": lambda x: torch.var_mean(x, (2, 3)),
+    "deviation": lambda x: x.std(-1),
+    "with no correction": lambda x: x.var((0, 2), correction=0),
+    "more correction than elements": lambda x: x.var(-1, correction=6),
+    "of bfloat16": lambda x: x.bfloat16().var((2, 3)),
+    "group norm": torch.nn.GroupNorm(2, 4).requires_grad_(False),
+    "instance norm": torch.nn.InstanceNorm2d(4),
+    "batch norm": lambda x: torch.nn.functional.batch_norm(x, x.new_zeros(4), x.new_ones(4), training=True),
+    "average pool": lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (3, 2)),
+    "maximum pool": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (3, 2)),
+    "one window": lambda x: torch.nn.functional.adaptive_max_pool2d(x, 1),
+    "more windows than elements": lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (9, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", FOLDS)
+def test_folds_over_open_extents(kind: str) -> None:
+    agree(FOLDS[kind], lambda n: (torch.randn(2, 4, n, n + 1),), (5, 8, 13, 7))

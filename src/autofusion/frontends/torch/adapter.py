@@ -74,8 +74,13 @@ def dim_of(size: Any) -> Dim:
     if isinstance(size, int):
         return size
     if isinstance(size, torch().SymInt):
-        return _of_sympy(size.node.expr)
+        return dim_of_expression(size.node.expr)
     raise Unmapped(f"size {size!r} is no integer")
+
+
+def from_data(size: Any) -> bool:
+    """Whether a number of the host follows from what tensors hold, not only from their extents."""
+    return bool(module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols(size))
 
 
 def least(size: Any) -> dict[str, int]:
@@ -87,7 +92,7 @@ def least(size: Any) -> dict[str, int]:
     return {name: int(lower) for name, lower in found.items() if lower.is_Integer and lower > 0}
 
 
-def _of_sympy(expression: Any) -> Dim:
+def dim_of_expression(expression: Any) -> Dim:
     """The dim of a sympy expression over sizes."""
     kind = type(expression).__name__
     if expression.is_Integer:
@@ -95,8 +100,8 @@ def _of_sympy(expression: Any) -> Dim:
     if expression.is_Symbol:
         return dims.symbol(expression.name)
     if kind == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
-        return dims.product([_of_sympy(expression.args[0])] * int(expression.args[1]))
-    made = [_of_sympy(argument) for argument in expression.args]
+        return dims.product([dim_of_expression(expression.args[0])] * int(expression.args[1]))
+    made = [dim_of_expression(argument) for argument in expression.args]
     if kind == "Add":
         return functools.reduce(dims.add, made)
     if kind == "Mul":

@@ -13,13 +13,14 @@ from autofusion import dtypes
 from autofusion.dims import Dim, Expr, Shape, product
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
+from autofusion.frontends.torch.reals import Real
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Value
 from autofusion.ops import TABLE, TensorType
 from autofusion.ops.rules import axes_of, axis_of
 
 Maker: TypeAlias = "Callable[[Call], Any]"
-Number = bool | int | float | Expr
+Number = bool | int | float | Expr | Real
 
 
 @dataclass
@@ -65,6 +66,10 @@ class Call:
         """A rank-0 value. Raises Unmapped for a number that the type does not have."""
         if not isinstance(value, Number):
             raise Unmapped(f"{self.op}: {value!r} is no real number")
+        if isinstance(value, Real):
+            if not dtype.is_float:
+                raise Unmapped(f"{self.op}: a number that is computed from open sizes as {dtype}")
+            return self.cast(value.value(self.F), dtype)
         if dtype.is_integer and not isinstance(value, Expr):
             if isinstance(value, float) and not value.is_integer():
                 value = math.trunc(value) if math.isfinite(value) else 0
@@ -204,7 +209,7 @@ def _type_of_number(value: Any) -> DType:
         return DType.BOOL
     if isinstance(value, int | Expr):
         return DType.INT64
-    if isinstance(value, float):
+    if isinstance(value, float | Real):
         return DType.FLOAT32
     raise Unmapped(f"{value!r} is no real number")
 
@@ -215,7 +220,7 @@ def _rank(dtype: DType) -> int:
 
 def _holds(dtype: DType, value: Any) -> bool:
     """Whether a narrow float type has the number."""
-    if isinstance(value, Expr):
+    if isinstance(value, Expr | Real):
         return False
     with np.errstate(over="ignore"):
         return bool(float(np.asarray(value, np.float64).astype(dtype.numpy)) == value or value != value)

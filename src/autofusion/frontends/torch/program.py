@@ -340,10 +340,10 @@ def _size_of(node: Any) -> Any:
 
 
 def _is_known(size: Any) -> bool:
-    """Whether a size follows from the arguments' extents: not from what a tensor holds."""
+    """Whether a size follows from the arguments' extents, as a dim: not from what a tensor holds."""
     if not isinstance(size, int | adapter.torch().SymInt):
         return False
-    return not adapter.module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols(size)
+    return not adapter.from_data(size) and _dim(size) is not None
 
 
 def _attribute(node: Any, module: Any) -> Step:

@@ -21,6 +21,7 @@ from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
 from autofusion.frontends.torch.call import Call
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
+from autofusion.frontends.torch.reals import Real, real_of
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Value
 from autofusion.ops import TensorType
@@ -138,14 +139,18 @@ def _operand(item: Any, value_of: Callable[[Any], Any]) -> Any:
         return adapter.dtype_of(item)
     if isinstance(item, torch.SymInt):
         return adapter.dim_of(item)
+    if isinstance(item, torch.SymFloat):
+        return real_of(item)
     if isinstance(item, complex):
         raise Unmapped("a complex number is not compiled")
     return item
 
 
-def size_of(node: Any) -> Dim | float | bool:
-    """The value of a node that computes a number of the host. Raises Unmapped for one that is no size."""
+def size_of(node: Any) -> Dim | float | bool | Real:
+    """The value of a node that computes a number of the host. Raises Unmapped for one that sizes do not tell."""
     found = node.meta["val"]
+    if isinstance(found, adapter.torch().SymFloat):
+        return real_of(found)
     return found if isinstance(found, bool | float) else adapter.dim_of(found)
 
 
