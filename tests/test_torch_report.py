@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m
 
 import autofusion  # noqa: E402
 from autofusion.frontends.torch import summary  # noqa: E402
+from autofusion.frontends.torch.aten import ATEN  # noqa: E402
 from autofusion.frontends.torch.report import Report  # noqa: E402
 from autofusion.torch import Backend  # noqa: E402
 
@@ -102,3 +103,35 @@ def test_a_short_report_is_whole() -> None:
     module = autofusion.compile(torch.nn.Softmax(-1), (torch.randn(3, 4),))
     assert str(module.explain()) == str(module.explain(full=True))
     assert "schedule" in str(module.explain()) and "shortened" not in str(module.explain())
+
+
+def reasons(function: Any, *arguments: Any, **options: Any) -> str:
+    backend = Backend()
+    torch.compile(function, backend=backend, **options)(*arguments)
+    return "; ".join(each.reason for each in backend.explain().fallbacks)
+
+
+def test_reasons_are_sentences() -> None:
+    """What decides is named, numbers are grouped, and nothing of this package's inside shows."""
+    x, index = torch.randn(600), torch.randint(0, 600, (600,))
+    assert reasons(lambda x: x.bernoulli(0.5), x) == "a random operator: PyTorch's generator makes its numbers"
+    assert reasons(lambda x: x.topk(3), x) == "this overload is not compiled"
+    assert reasons(lambda x, i: torch.index_put(x, (i,), x), x, index) == (
+        "it would compare 600 places with 600 indices; at most 131,072 comparisons are compiled"
+    )
+    assert reasons(lambda x: torch.searchsorted(x.cumsum(0), x), x) == (
+        "it would compare 600 values with 600 boundaries; at most 131,072 comparisons are compiled"
+    )
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert "what tensors hold decides the result's shape" in reasons(torch.nonzero, x)
+
+
+def test_types_in_reasons_are_written_as_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ATEN, "exp.default", lambda n: n.F.transpose(n.F.exp(n.x), axes=(1, 0)))
+    found = reasons(lambda x: x.exp(), torch.randn(2, 3))
+    assert found == "exp.default: made float32[3,2], PyTorch has float32[2,3]"
+
+
+def test_one_operator_is_not_several() -> None:
+    module = autofusion.compile(torch.nn.Sigmoid(), (torch.randn(3),))
+    assert str(module.explain()).startswith("Sigmoid: 1 operator -> 1 launch, ")

@@ -75,7 +75,7 @@ def dim_of(size: Any) -> Dim:
         return size
     if isinstance(size, torch().SymInt):
         return dim_of_expression(size.node.expr)
-    raise Unmapped(f"size {size!r} is no integer")
+    raise Unmapped(f"{size} is no integer, and a size is expected")
 
 
 def from_data(size: Any) -> bool:

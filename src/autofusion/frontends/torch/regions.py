@@ -87,7 +87,7 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     name = overload(node)
     maker = ATEN.get(name)
     if maker is None:
-        raise Unmapped(f"{name} is not in the table")
+        raise Unmapped(_why_not(node.target))
     given = {key: _operand(each, value_of) for key, each in adapter.arguments(node.target, node.args, node.kwargs)}
     fakes = results_of(node)
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
@@ -97,6 +97,22 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
         value if value is None or wanted is None else _checked(name, builder, value, wanted, fake)
         for value, wanted, fake in zip(listed, types, fakes, strict=True)
     ]
+
+
+# By what PyTorch says of an overload.
+_TAGS = {
+    "nondeterministic_seeded": "a random operator: PyTorch's generator makes its numbers",
+    "dynamic_output_shape": "what tensors hold decides the result's shape",
+    "data_dependent_output": "it gives the host a number that a tensor holds",
+}
+
+
+def _why_not(target: Any) -> str:
+    """Of an overload that the table does not have."""
+    tags = {tag.name for tag in getattr(target, "tags", ())}
+    if getattr(target, "namespace", "").startswith("_c10d_functional"):
+        return "a collective: a boundary between launches"
+    return next((why for tag, why in _TAGS.items() if tag in tags), "this overload is not compiled")
 
 
 def _used(node: Any, count: int) -> tuple[bool, ...]:
@@ -116,7 +132,11 @@ def _checked(name: str, builder: GraphBuilder, value: Value, wanted: TensorType,
             return value
         if all(_same(a, b, size) or dims.may_be(a, b) for (a, b), size in zip(pairs, fake.shape, strict=True)):
             return builder.expand(value, shape=wanted.shape)  # a guard of the graph says that the extents agree
-    raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
+    raise Unmapped(f"{name}: made {_shown(value.type)}, PyTorch has {_shown(wanted)}")
+
+
+def _shown(type_: TensorType) -> str:
+    return f"{type_.dtype}{dims.show_shape(type_.shape)}"
 
 
 def _same(made: Dim, wanted: Dim, size: Any) -> bool:

@@ -20,9 +20,10 @@ WORK = 1 << 17  # comparisons: what they cost is about what a call of PyTorch's 
 FEW = 64  # of the one, where how many there are of the other is open: the work is linear in that
 
 
-def _bounded(n: Call, places: Dim, indices: Dim, rows: Dim = 1) -> None:
+def _bounded(places: Dim, indices: Dim, rows: Dim = 1, words: tuple[str, str] = ("places", "indices")) -> None:
     """Raises Unmapped where comparing each place with each index, in each row, is too much work."""
-    asked, text = product([places, indices, rows]), f"{_amount(places)} places with {_amount(indices)} indices"
+    asked = product([places, indices, rows])
+    text = f"{_amount(places)} {words[0]} with {_amount(indices)} {words[1]}"
     if isinstance(asked, int):
         if asked > WORK:
             again = "" if rows == 1 else f", {_amount(rows)} times"
@@ -96,7 +97,7 @@ def scatter(reduce: str | None = None) -> Any:
         if not index.shape:
             index, source = n.reshape(index, (1,)), n.reshape(source, (1,))
         axis, rank = axis_of(n["dim"], len(x.shape)), len(x.shape)
-        _bounded(n, x.shape[axis], index.shape[axis], product([e for a, e in enumerate(index.shape) if a != axis]))
+        _bounded(x.shape[axis], index.shape[axis], product([e for a, e in enumerate(index.shape) if a != axis]))
         part = x
         for other, (have, want) in enumerate(zip(x.shape, index.shape, strict=True)):
             if other != axis and have != want:
@@ -142,7 +143,7 @@ def _rows(n: Call, x: Value, index: Value, source: Value, reduce: str | None, in
     extent, count = x.shape[-1], source.shape[-1]
     if count == 0 or 0 in x.shape:
         return n.F.copy(x)
-    _bounded(n, extent, count, product(x.shape[:-1]) if reduce is not None else 1)
+    _bounded(extent, count, product(x.shape[:-1]) if reduce is not None else 1)
     at = _positions(n, n.reshape(index, (count,)), extent)
     hit = n.F.eq(n.reshape(at, (1, count)), n.F.iota(shape=(extent, 1), axis=0, dtype=DType.INT64))
     if reduce is not None:
@@ -228,7 +229,7 @@ def bucketize(n: Call) -> Value:
 
 def _counted(n: Call, boundaries: Value, values: Any, right: bool) -> Value:
     (a, b), _ = n.meet(boundaries, values)
-    _bounded(n, product(b.shape), a.shape[-1])
+    _bounded(product(b.shape), a.shape[-1], words=("values", "boundaries"))
     a = n.reshape(a, (*a.shape[:-1], 1, a.shape[-1])) if len(a.shape) > 1 else a
     below = n.F.logical_not(n.row("gt" if right else "ge")(a, n.F.unsqueeze(b, axes=(len(b.shape),))))  # NaN is above
     counted = n.F.sum(n.cast(below, DType.INT64), axes=(-1,), keepdims=False)
