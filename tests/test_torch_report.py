@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,4 +135,20 @@ def test_types_in_reasons_are_written_as_types(monkeypatch: pytest.MonkeyPatch) 
 
 def test_one_operator_is_not_several() -> None:
     module = autofusion.compile(torch.nn.Sigmoid(), (torch.randn(3),))
-    assert str(module.explain()).startswith("Sigmoid: 1 operator -> 1 launch, ")
+    assert str(module.explain()).startswith("Sigmoid: 1 operator -> 1 launch, 0 calls; 1 kernel, ")
+
+
+def test_what_the_cache_had_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOFUSION_CACHE_DIR", str(tmp_path))
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1)), torch.randn(3, 8)
+    for hits in (0, 1):
+        backend = Backend()
+        torch._dynamo.reset()
+        with torch.no_grad():
+            torch.compile(model, backend=backend)(x)
+        module = autofusion.compile(model, (x,))
+        report = backend.explain()
+        assert report.kernels == report.programs[0].kernels >= 1
+        assert report.cache_hits == hits * report.kernels
+        assert f"kernel, {hits} from the cache" in str(report).splitlines()[0] or report.kernels > 1
+        assert module.stats["cache_hits"] == module.stats["kernels"] >= 1, "the backend compiled them"

@@ -206,7 +206,19 @@ class Program:
             self.recompiled,
             tuple(map(str, self.defects)),
             full,
+            self.kernels,
+            self.cache_hits,
         )
+
+    @property
+    def kernels(self) -> int:
+        """Of all launches; those that are equal within one are one."""
+        return sum(launch.compiled.stats["kernels"] for launch in self.launches)
+
+    @property
+    def cache_hits(self) -> int:
+        """Kernels that were not compiled, for the cache had them."""
+        return sum(launch.compiled.stats["cache_hits"] for launch in self.launches)
 
     @property
     def called(self) -> int:

@@ -29,7 +29,7 @@ class FallbackReport:
 class ProgramReport:
     """One graph. `operators`: of ATen; `recompiled`: why Dynamo compiled this one although there was another;
     `defects`: where this package failed and PyTorch runs what it should have compiled; `full`: whether `str()` says
-    all, however long it is."""
+    all, however long it is; `kernels` of the launches, `cache_hits` of which were not compiled but found."""
 
     name: str
     operators: int
@@ -39,6 +39,8 @@ class ProgramReport:
     recompiled: str = ""
     defects: tuple[str, ...] = ()
     full: bool = False
+    kernels: int = 0
+    cache_hits: int = 0
 
     def __str__(self) -> str:
         return summary.text([], [self], self.full)
@@ -64,13 +66,22 @@ class Report:
         """Why, of each further compile; forward and backward are one."""
         return tuple(dict.fromkeys(program.recompiled for program in self.programs if program.recompiled))
 
+    @property
+    def kernels(self) -> int:
+        return sum(program.kernels for program in self.programs)
+
+    @property
+    def cache_hits(self) -> int:
+        """Kernels that were not compiled, for the cache had them."""
+        return sum(program.cache_hits for program in self.programs)
+
     def __str__(self) -> str:
         launches = sum(len(program.launches) for program in self.programs)
         count = summary.count
         head = (
             f"{count(len(self.programs), 'graph')}, {count(launches, 'launch', 'es')}, "
             f"{count(sum(each.count for each in self.fallbacks), 'operator')} in PyTorch, "
-            f"{count(len(self.recompiles), 'recompile')}"
+            f"{count(len(self.recompiles), 'recompile')}; {summary.kernels(self.kernels, self.cache_hits)}"
         ) + (f", {count(len(self.defects), 'defect')}" if self.defects else "")
         return summary.text([head], self.programs, self.full)
 

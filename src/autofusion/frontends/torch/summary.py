@@ -51,10 +51,14 @@ def count(number: int, what: str, plural: str = "s") -> str:
     return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
+def kernels(number: int, hits: int) -> str:
+    return f"{count(number, 'kernel')}, {hits:,} from the cache"
+
+
 def _title(program: Any) -> str:
     launches = count(len(program.launches), "launch", "es")
     operators, calls = count(program.operators, "operator"), count(program.calls, "call")
-    return f"{program.name}: {operators} -> {launches}, {calls}"
+    return f"{program.name}: {operators} -> {launches}, {calls}; {kernels(program.kernels, program.cache_hits)}"
 
 
 def _in_full(program: Any) -> list[str]:
