@@ -115,16 +115,12 @@ def reasons(function: Any, *arguments: Any, **options: Any) -> str:
 def test_reasons_are_sentences() -> None:
     """What decides is named, numbers are grouped, and nothing of this package's inside shows."""
     x, index = torch.randn(600), torch.randint(0, 600, (600,))
-    assert reasons(lambda x: x.bernoulli(0.5), x) == "a random operator: PyTorch's generator makes its numbers"
-    assert reasons(lambda x: x.topk(3), x) == "this overload is not compiled"
     assert reasons(lambda x, i: torch.index_put(x, (i,), x), x, index) == (
         "it would compare 600 places with 600 indices; at most 131,072 comparisons are compiled"
     )
     assert reasons(lambda x: torch.searchsorted(x.cumsum(0), x), x) == (
         "it would compare 600 values with 600 boundaries; at most 131,072 comparisons are compiled"
     )
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        assert "what tensors hold decides the result's shape" in reasons(torch.nonzero, x)
 
 
 def test_types_in_reasons_are_written_as_types(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     name = overload(node)
     maker = ATEN.get(name)
     if maker is None:
-        raise Unmapped(_why_not(node.target))
+        raise Unmapped(f"{name} is not in the table")
     given = {key: _operand(each, value_of) for key, each in adapter.arguments(node.target, node.args, node.kwargs)}
     fakes = results_of(node)
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
@@ -97,22 +97,6 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
         value if value is None or wanted is None else _checked(name, builder, value, wanted, fake)
         for value, wanted, fake in zip(listed, types, fakes, strict=True)
     ]
-
-
-# By what PyTorch says of an overload.
-_TAGS = {
-    "nondeterministic_seeded": "a random operator: PyTorch's generator makes its numbers",
-    "dynamic_output_shape": "what tensors hold decides the result's shape",
-    "data_dependent_output": "it gives the host a number that a tensor holds",
-}
-
-
-def _why_not(target: Any) -> str:
-    """Of an overload that the table does not have."""
-    tags = {tag.name for tag in getattr(target, "tags", ())}
-    if getattr(target, "namespace", "").startswith("_c10d_functional"):
-        return "a collective: a boundary between launches"
-    return next((why for tag, why in _TAGS.items() if tag in tags), "this overload is not compiled")
 
 
 def _used(node: Any, count: int) -> tuple[bool, ...]:
