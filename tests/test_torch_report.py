@@ -148,3 +148,68 @@ def test_what_the_cache_had_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
         assert report.cache_hits == hits * report.kernels
         assert f"kernel, {hits} from the cache" in str(report).splitlines()[0] or report.kernels > 1
         assert module.stats["cache_hits"] == module.stats["kernels"] >= 1, "the backend compiled them"
+
+
+# -- what Dynamo does not trace ----------------------------------------------------------------------------------------
+class Tagger(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(10, 4)
+        self.layer, self.head = torch.nn.LSTM(4, 5, batch_first=True), torch.nn.Linear(5, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.layer(self.words(x))[0])
+
+
+def test_a_function_that_dynamo_leaves_is_named_with_its_hint() -> None:
+    backend, model, x = Backend(), Tagger(), torch.randint(0, 10, (2, 3))
+    with torch.no_grad():
+        torch.compile(model, backend=backend)(x)
+    report = backend.explain()
+    (found,) = [each for each in report.given_up if each.function.startswith("forward (test_torch_report.py:")]
+    assert found.whole and "allow_rnn=True" in found.reason
+    assert str(found) in str(report) and str(found).startswith("Dynamo left forward (")
+
+
+def test_recurrent_layers_are_one_launch_where_dynamo_may_trace_them() -> None:
+    backend, model, x = Backend(), Tagger(), torch.randint(0, 10, (2, 3))
+    with torch._dynamo.config.patch(allow_rnn=True):
+        torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
+    report = backend.explain()
+    assert [len(program.launches) for program in report.programs] == [1]
+    assert not report.fallbacks and not report.given_up
+
+
+def test_where_graphs_end_is_named() -> None:
+    def function(x: Any) -> Any:
+        made = x + 1
+        torch._dynamo.graph_break()
+        return made * 2
+
+    backend = Backend()
+    torch.compile(function, backend=backend)(torch.randn(3))
+    report = backend.explain()
+    (found,) = report.given_up
+    assert not found.whole and found.function.startswith("function (") and "graph_break" in found.reason
+
+
+def test_the_limit_of_recompiles_is_told() -> None:
+    def function(x: Any) -> Any:
+        return x.exp() + 1
+
+    backend = Backend()
+    with torch._dynamo.config.patch(recompile_limit=2):
+        called = torch.compile(function, backend=backend, dynamic=False)
+        for length in range(3, 8):
+            called(torch.randn(length))
+    (found,) = backend.explain().given_up
+    assert found.whole and found.function.startswith("function (") and "recompile limit" in found.reason
+
+
+def test_what_was_given_up_before_is_not_told() -> None:
+    def function(x: Any) -> Any:
+        torch._dynamo.graph_break()
+        return x * 2
+
+    torch.compile(function, backend=Backend())(torch.randn(3))
+    assert not Backend().explain().given_up

@@ -9,7 +9,7 @@ from typing import Any
 
 from autofusion import api
 from autofusion.errors import ArgumentError
-from autofusion.frontends.torch import adapter, foreach
+from autofusion.frontends.torch import adapter, foreach, given_up
 from autofusion.frontends.torch.program import Program, Settings, array_of
 from autofusion.frontends.torch.regions import FROZEN
 from autofusion.frontends.torch.report import Report
@@ -86,6 +86,7 @@ class Backend:
     def __init__(self, **options: Any) -> None:
         self.settings = settings_of(Settings(), options)
         self.programs: list[Program] = []
+        self.began = given_up.now()
 
     def __call__(
         self, module: Any, inputs: Sequence[Any], mode: Any = None, options: Mapping[str, Any] | None = None
@@ -127,11 +128,12 @@ class Backend:
         reasons = recompile_reasons()
         for program in self.programs:
             program.recompiled = reasons.get(program.compile_id, "")
-        return Report(tuple(program.explain(full) for program in self.programs), full)
+        return Report(tuple(program.explain(full) for program in self.programs), full, given_up.since(self.began))
 
     def reset(self) -> None:
         """Forget what was compiled so far; it stays callable."""
         self.programs.clear()
+        self.began = given_up.now()
 
 
 def _native(program: Program) -> Any:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofusion.frontends.torch import summary
+from autofusion.frontends.torch.given_up import GivenUp
 from autofusion.jit.explain import Explanation
+
+MOST_GIVEN_UP = 8  # that a text names, which is not asked for in full
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,12 @@ class ProgramReport:
 
 @dataclass(frozen=True)
 class Report:
-    """All graphs of a backend, in the order of their compiles. `full`: whether `str()` says all, however long it is."""
+    """All graphs of a backend, in the order of their compiles. `full`: whether `str()` says all, however long it is.
+    `given_up`: what Dynamo did not trace, in this process and since the report began."""
 
     programs: tuple[ProgramReport, ...]
     full: bool = False
+    given_up: tuple[GivenUp, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[FallbackReport, ...]:
@@ -83,7 +88,11 @@ class Report:
             f"{count(sum(each.count for each in self.fallbacks), 'operator')} in PyTorch, "
             f"{count(len(self.recompiles), 'recompile')}; {summary.kernels(self.kernels, self.cache_hits)}"
         ) + (f", {count(len(self.defects), 'defect')}" if self.defects else "")
-        return summary.text([head], self.programs, self.full)
+        shown = len(self.given_up) if self.full else MOST_GIVEN_UP
+        lines = [head, *(f"  {each}" for each in self.given_up[:shown])]
+        if len(self.given_up) > shown:
+            lines.append(f"  and {len(self.given_up) - shown} more that Dynamo did not trace: explain(full=True)")
+        return summary.text(lines, self.programs, self.full)
 
 
 def shares(seconds: Sequence[float]) -> list[float | None]:
