@@ -14,7 +14,7 @@ from autofusion import api, config, dims, dtypes
 from autofusion.dims import Expr, product
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, AutofusionError, DeviceError, TargetError
-from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch import adapter, draws
 from autofusion.frontends.torch.defects import Defect, survived
 from autofusion.frontends.torch.regions import (
     Owner,
@@ -143,7 +143,8 @@ class Program:
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
-        self._split = split(module.graph)
+        self.graph = draws.apart(module.graph)
+        self._split = split(self.graph)
         self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
@@ -162,8 +163,8 @@ class Program:
         if len(self.launches) != 1 or self.fallbacks or len(self._steps) != 3:
             return None
         launch = self.launches[0]
-        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
-        (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        (output,) = [node for node in self.graph.nodes if node.op == "output"]
         results = list(output.args[0]) if isinstance(output.args[0], tuple | list) else [output.args[0]]
         positions = [placeholders.index(node) for node in launch.region.reads]
         if not positions or launch.region.sizes or results != launch.region.writes or any(launch.layouts):
@@ -242,7 +243,7 @@ class _Writer:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.graph = program.module.graph
+        self.graph = program.graph
         self.split: Split = program._split
         self.made: set[Any] = set()
         self.out: list[Step] = []
@@ -257,7 +258,7 @@ class _Writer:
         for node in self.graph.nodes:
             if owners.get(node) is Owner.EAGER:
                 eager.setdefault(stages[node], []).append(node)
-        for stage in range(max([*regions, *eager], default=0) + 1):
+        for stage in range(-1, max([*regions, *eager], default=-1) + 1):
             if stage in regions:
                 self._region(regions[stage])
             for node in eager.get(stage, ()):

@@ -1,6 +1,7 @@
 """Which operators of an FX graph are ours, and in which launch: the rest runs in PyTorch, in the order of the source.
 
-Operators that run in PyTorch keep their order. What is ours runs as early as its operands allow: region 0, then what
+Operators that run in PyTorch keep their order, but random draws that read no tensor come before others that draw
+nothing. What is ours runs as early as its operands allow: what PyTorch runs of the arguments alone, region 0, then what
 PyTorch runs and needs nothing later, then region 1 … so that there are at most as many launches as runs of other
 operators, and one more. Views cost nothing and belong to no region: each reader makes its own.
 """
@@ -254,21 +255,42 @@ def _is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 
 
 def _stages(graph: Any, owners: dict[Any, Owner]) -> dict[Any, int]:
-    """Of each node the region that makes it, or after which PyTorch does."""
+    """Of each node the region that makes it, or after which PyTorch does; −1 is before all regions."""
     stages: dict[Any, int] = {}
-    last = 0
+    ready: dict[Any, tuple[int, int]] = {}  # the first region that can read it, the stage after which PyTorch has it
+    last = random = -1
     for node in graph.nodes:
         if node.op == "output":
             continue
         owner = owners[node]
-        before = [stages[each] + (_runner(each, owners) is Owner.EAGER) for each in node.all_input_nodes]
-        stage = max(before, default=0)
-        if owner is Owner.EAGER:
-            stage = last = max([last, *(stages[each] for each in node.all_input_nodes)])
-        elif owner in (Owner.ITEM, Owner.SIZE):
-            stage = max((stages[each] for each in node.all_input_nodes), default=0)
-        stages[node] = stage
+        known = [ready[each] for each in node.all_input_nodes]
+        region, after = max((r for r, _ in known), default=0), max((a for _, a in known), default=-1)
+        if owner is Owner.OURS:
+            after = region
+        elif owner is Owner.EAGER:
+            drawn, pure = _is_draw(node), _is_pure(node.target)
+            after = max(random if drawn else last, after, -1 if pure else 0)
+            region, last = after + 1, max(last, after)
+            if not pure or _is_random(node.target):
+                random = max(random, after)
+        ready[node] = region, after
+        stages[node] = after if owner is Owner.EAGER else region
     return stages
+
+
+def _is_draw(node: Any) -> bool:
+    """Whether it takes random numbers and reads no tensor: what it gives depends on those that were drawn before it."""
+    return _is_random(node.target) and not node.all_input_nodes
+
+
+def _is_random(target: Any) -> bool:
+    return any(tag.name == "nondeterministic_seeded" for tag in getattr(target, "tags", ()))
+
+
+def _is_pure(target: Any) -> bool:
+    """Whether it does nothing but give results, and take random numbers."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and not schema.is_mutable and getattr(target, "namespace", "") in ("aten", "prims")
 
 
 def _runner(node: Any, owners: dict[Any, Owner]) -> Owner:
