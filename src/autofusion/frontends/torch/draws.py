@@ -42,7 +42,8 @@ def apart(graph: Any) -> Any:
     if not any(_is_dropout(node) for node in graph.nodes):
         return graph
     draw, mul = Draw(torch.ops.aten.native_dropout.default), torch.ops.aten.mul.Tensor
-    made, copies = torch.fx.Graph(), {}
+    made = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
     parts: dict[Any, tuple[Any, Any]] = {}
     for node in graph.nodes:
         if _is_dropout(node):
