@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import pickle
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -296,6 +299,30 @@ def test_what_is_not_compiled_runs_in_pytorch_between_launches() -> None:
     assert "sort.default" in str(backend.explain())
 
 
+WHY = {
+    "PyTorch's kernel sorts": lambda x: torch.topk(x, 2)[0],
+    "there are no complex element types": lambda x: torch.fft.rfft(x).abs(),
+    "random numbers are those of PyTorch": lambda x: torch.rand_like(x),
+    "an algorithm of a library": lambda x: torch.histc(x),
+    "no rows of the op table": lambda x: torch.nextafter(x, x + 1),
+    "docs/torch.md": lambda x: torch.segment_reduce(x[0], "sum", lengths=torch.tensor([2, 3])),
+}
+
+
+@pytest.mark.parametrize("text", WHY)
+def test_reasons_are_of_the_operator(text: str) -> None:
+    backend = Backend()
+    compiled(WHY[text], backend)(torch.randn(4, 5))
+    reasons = [each.reason for each in backend.explain().fallbacks]
+    assert any(text in reason for reason in reasons), reasons
+
+
+def test_operators_of_others_are_told() -> None:
+    from autofusion.frontends.torch import uncompiled
+
+    assert "an operator of prims" in uncompiled.why(torch.ops.prims.sin.default)
+
+
 def test_no_merge_across_an_operator_outside() -> None:
     """a -> sort -> c and a -> c: the two of ours are two launches, in order."""
 
@@ -422,6 +449,27 @@ def test_random_numbers_are_eagers(kind: str, dtype: Any) -> None:
         assert torch.equal(*states)
 
 
+@pytest.mark.parametrize("first", ["inside", "outside"])
+def test_tangents_are_eagers(first: str) -> None:
+    """Of the level in which the code is called, wherever it was compiled."""
+    forward_mode, backend = torch.autograd.forward_ad, Backend()
+    step = torch.compile(lambda x, y: ((x.sin() * y).sum(), y.exp()), backend=backend)
+    x, y, tangent = torch.randn(5), torch.randn(5), torch.randn(5)
+    if first == "outside":
+        step(x, y)
+    for _ in range(2):
+        with forward_mode.dual_level():
+            found = [forward_mode.unpack_dual(each) for each in step(forward_mode.make_dual(x, tangent), y)]
+            assert found[1].tangent is None
+            torch.testing.assert_close(found[0].tangent, (x.cos() * y * tangent).sum())
+            torch.testing.assert_close([each.primal for each in found], [(x.sin() * y).sum(), y.exp()])
+            torch.testing.assert_close(step(x, y)[1], y.exp())
+    torch.testing.assert_close(step(x, y)[0], (x.sin() * y).sum())
+    assert sum(each.calls for each in backend.explain().programs) == 3 + (first == "outside")
+    primal, tangents = torch.func.jvp(lambda x: step(x, y)[0], (x,), (tangent,))
+    torch.testing.assert_close((primal, tangents), ((x.sin() * y).sum(), (x.cos() * y * tangent).sum()))
+
+
 def test_autocast() -> None:
     model, x = mlp().eval(), torch.randn(6, 12)
     step = torch.compile(model, backend=Backend())
@@ -478,6 +526,29 @@ def test_recompiles_are_counted_and_say_why() -> None:
     assert len(report.recompiles) == 2
     assert all("size mismatch" in reason for reason in report.recompiles)
     assert "expected 3, actual 4" in str(report)
+
+
+def test_reasons_are_kept_and_equal_ones_are_several() -> None:
+    backend = Backend()
+    for function in (lambda x: x.exp() + 1, lambda x: x.exp() + 2):
+        torch._dynamo.reset_code_caches()
+        step = torch.compile(function, backend=backend, dynamic=False)
+        for length in (3, 4):
+            step(torch.randn(length))
+        torch._dynamo.convert_frame.FRAME_COUNTER = 0
+    before = backend.explain().recompiles
+    assert len(before) == 2 and "expected 3, actual 4" in before[0]
+    torch._dynamo.utils.clear_compilation_metrics()
+    assert backend.explain().recompiles == before
+
+
+def test_forward_and_backward_are_one_recompile() -> None:
+    backend = Backend()
+    step = torch.compile(lambda x: x.exp() + 1, backend=backend, dynamic=False)
+    for length in (3, 4):
+        step(torch.randn(length, requires_grad=True)).sum().backward()
+    report = backend.explain()
+    assert len(report.programs) == 4 and len(report.recompiles) == 1
 
 
 def test_two_sizes_that_are_equal_are_not_one() -> None:
@@ -571,12 +642,13 @@ def test_weights_are_arguments_unless_frozen() -> None:
     model, x = mlp().eval(), torch.randn(6, 12)
     for freeze in (False, True):
         torch._dynamo.reset()
-        step = torch.compile(model, backend=Backend(), options={"freeze": freeze})
+        backend = Backend()
+        step = torch.compile(model, backend=backend, options={"freeze": freeze})
         with torch.no_grad():
-            before = step(x)
-            model[0].weight.mul_(2)
-            torch.testing.assert_close(step(x), before if freeze else model(x))
-            model[0].weight.div_(2)
+            for reads in ([1], [2]):  # the weight that was written is an argument
+                torch.testing.assert_close(step(x), model(x))
+                assert [len(each.launches[0].region.reads) for each in backend.programs] == (reads if freeze else [7])
+                model[0].weight.mul_(2)
 
 
 def test_compile_takes_modules() -> None:
@@ -592,6 +664,34 @@ def test_compile_takes_modules() -> None:
     assert compiled_model.stats["calls"] == 2
     assert compiled_model.stats["fallbacks"] == 0
     assert "1 launch" in str(compiled_model.explain())
+
+
+class Tied(torch.nn.Module):  # type: ignore[misc]
+    """One parameter and one buffer under two names each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("scale", torch.rand(4))
+        self.register_buffer("again", self.scale)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x) * self.scale) + self.again
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_what_has_two_names_is_one_tensor(freeze: bool) -> None:
+    model, x = Tied(), torch.randn(2, 4)
+    step = autofusion.compile(model, (x,), freeze=freeze)
+    torch.testing.assert_close(step(x), model(x).detach())
+    assert step.stats["launches_per_call"] == 1
+
+
+def test_what_a_module_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autofusion.frontends.torch.exported._held", lambda *_: {"first.weight": None})
+    with pytest.raises(ArgumentError, match=r"Tied has no parameter, buffer or constant 'first\.bias'"):
+        autofusion.compile(Tied(), (torch.randn(2, 4),))
 
 
 def test_a_tensor_that_is_given_twice_is_two_arguments() -> None:
@@ -646,6 +746,81 @@ def test_wrong_arguments_of_a_module_are_told() -> None:
         step(torch.randn(6, 12), torch.randn(1))
 
 
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Any, listed: Any, scale: Any = 2.0) -> Any:
+        self.seen.add_(1)
+        return torch.sort(self.linear(x) * scale)[0] + listed[0]
+
+
+def test_kinds_of_arguments_are_told() -> None:
+    x = torch.randn(4)
+    modules = [
+        autofusion.compile(torch.nn.ReLU(), (x,), dynamic=sizes) for sizes in (None, ({0: torch.export.Dim("n")},))
+    ]
+    step = autofusion.compile(Scaled(), (x, [x], 2.0))
+    for wrong in (3, None, "a", True):
+        kind = type(wrong).__name__
+        for module in modules:
+            with pytest.raises(ArgumentError, match=rf"argument 0 \(input\): expected a tensor, found {kind}"):
+                module(wrong)
+        with pytest.raises(ArgumentError, match=rf"argument 0 \(x\): expected a tensor, found {kind}"):
+            step(wrong, [x], 2.0)
+        with pytest.raises(ArgumentError, match=rf"argument 1 \(listed_0\): expected a tensor, found {kind}"):
+            step(x, [wrong], 2.0)
+    for wrong in (3.0, 2, -2.0, x, None):
+        with pytest.raises(ArgumentError, match=r"argument 2 \(scale\): .* given, compiled for 2.0"):
+            step(x, [x], wrong)
+    assert step(x, [x], 2.0).shape == (4,)
+
+
+def test_kinds_of_arguments_of_a_graph_are_told() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    for function in (lambda x: (x.sin() + 1,), lambda x: (torch.sort(x)[0],)):
+        program = fuse(make_fx(function, tracing_mode="fake")(torch.randn(4)))
+        with pytest.raises(ArgumentError, match=r"argument 0 \(x_1\): expected a tensor, found int"):
+            program(3)
+
+
+def test_example_inputs_are_a_tuple_or_one_tensor() -> None:
+    x = torch.randn(4)
+    assert torch.equal(autofusion.compile(torch.nn.ReLU(), x)(x), x.relu())
+    assert autofusion.compile(lambda x: x + 1, x.numpy())(x.numpy()).tolist() == (x.numpy() + 1).tolist()
+    for wrong, kind in (({"x": x}, "dict"), (3, "int"), ("x", "str")):
+        with pytest.raises(ArgumentError, match=f"example_inputs: expected a tuple of arguments, found {kind}"):
+            autofusion.compile(torch.nn.ReLU(), wrong)
+
+
+def test_a_copy_of_a_module_has_its_own_state() -> None:
+    x = torch.randn(4)
+    step = autofusion.compile(Scaled(), (x, [x], 2.0))
+    first = step(x, [x], 2.0)
+    other = copy.deepcopy(step)
+    assert torch.equal(other(x, [x], 2.0), first)
+    with torch.no_grad():
+        other._state[0].mul_(2)  # the weight
+    assert not torch.equal(other(x, [x], 2.0), first)
+    assert torch.equal(step(x, [x], 2.0), first)
+    assert [float(each._state[2][0]) for each in (step, other)] == [2, 3]  # what the module counts in its buffer
+    for each in (step, step.program, step.program.launches[0].compiled):
+        with pytest.raises(ArgumentError, match="pickle"):
+            pickle.dumps(each)
+
+
+def test_a_copy_of_a_compiled_model_shares_the_backend() -> None:
+    backend, x = Backend(numerics="strict"), torch.randn(2, 12)
+    step = torch.compile(mlp(), backend=backend)
+    step(x)
+    other = copy.deepcopy(step)
+    torch.testing.assert_close(other(x), step(x))
+    assert pickle.loads(pickle.dumps(backend)).settings == backend.settings
+
+
 def test_fuse_takes_a_graph_of_aten() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -685,6 +860,33 @@ def test_a_result_that_overlaps_itself_is_pytorchs() -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ArgumentError, match="option 'frees': expected one of freeze, numerics, target"):
         Backend(frees=True)
+
+
+WRONG = {
+    "target=5": {"target": 5},
+    "target=None": {"target": None},
+    r"target=\['cpu'\]": {"target": ["cpu"]},
+    "numerics=None": {"numerics": None},
+    "freeze='no'": {"freeze": "no"},
+    "freeze=1: expected True or False": {"freeze": 1},
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_types_of_options_are_checked(text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        Backend(**WRONG[text])
+    with pytest.raises(ArgumentError, match=text):
+        autofusion.compile(torch.nn.ReLU(), (torch.ones(2),), **WRONG[text])
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=text):
+        torch.compile(lambda x: x + 1, backend=Backend(), options=WRONG[text])(torch.ones(2))
+
+
+def test_there_is_one_mode() -> None:
+    assert torch.compile(lambda x: x + 1, backend=Backend(), mode="default")(torch.ones(2)).tolist() == [2, 2]
+    for mode in ("max-autotune", "nonsense"):
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=f"mode='{mode}': expected 'default'"):
+            torch.compile(lambda x: x + 2, backend=Backend(), mode=mode)(torch.ones(2))
 
 
 def test_values_of_options_are_checked() -> None:
@@ -746,6 +948,17 @@ def test_the_name_works_after_an_install() -> None:
         warnings.simplefilter("ignore")
         assert torch.equal(function(torch.zeros(3)), torch.ones(3))
     assert len(autofusion.torch.explain().programs) == 1
+
+
+def test_the_name_forgets_with_pytorch() -> None:
+    """`torch.compiler.reset` frees what was compiled."""
+    function = torch.compile(lambda x: x + 1, backend=autofusion.torch.backend)
+    function(torch.zeros(3))
+    launch = weakref.ref(autofusion.torch._SHARED.programs[-1].launches[0])
+    del function
+    torch.compiler.reset()
+    gc.collect()
+    assert not autofusion.torch.explain().programs and launch() is None
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -44,9 +44,11 @@ STAGES = ("source", "graph", "groups", "kernel", "schedule", "tile", "plan", "ll
 
 def find_target(name: str | Target) -> Target:
     """A target by name: `cpu` (this machine), `cpu:NAME` (`cpu:avx2`, `cpu:aarch64:neoverse-v1`), `ascend910b`,
-    `ascend950`; a Target is returned as it is. Raises TargetError."""
+    `ascend950`; a Target is returned as it is. Raises TargetError, ArgumentError for what is neither."""
     if isinstance(name, Target):
         return name
+    if not isinstance(name, str):
+        raise ArgumentError(f"target={name!r}: expected a name, such as 'cpu', or a Target")
     if name == "cpu":
         return host.target_of(host.host())
     if name.startswith("cpu:"):
@@ -75,6 +77,12 @@ class Compiled(binding.Callable):
     def __post_init__(self) -> None:
         if self.executable.direct is not None:
             self.direct = (self.executable.direct,)
+
+    def __deepcopy__(self, memo: Any) -> Compiled:
+        return self  # nothing of it changes
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a compiled graph is not pickled: save(path) writes it, autofusion.load reads it")
 
     def _call(self, *arguments: Any, threads: int | None = None, out: Any = None) -> Any:
         """A call that is not just as compiled."""

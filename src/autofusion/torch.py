@@ -30,5 +30,8 @@ def explain(full: bool = False) -> Report:
 
 
 def reset() -> None:
-    """Forget what was compiled so far, so that `explain` begins anew."""
+    """Forget what was compiled so far, so that `explain` begins anew; `torch.compiler.reset` does that too."""
     _SHARED.reset()
+
+
+backend.reset = reset  # type: ignore[attr-defined]  # Dynamo looks for it there

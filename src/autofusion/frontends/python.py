@@ -89,7 +89,8 @@ def compile(
     if "torch" in sys.modules and pytorch.is_module(what):
         if example_inputs is None:
             raise ArgumentError("compile of a module needs example_inputs: a tuple of its arguments")
-        return pytorch.Module(what, tuple(example_inputs), pytorch.Settings(target, numerics, freeze), dynamic)
+        settings = pytorch.Settings(target, numerics, freeze)
+        return pytorch.Module(what, tuple(_listed(example_inputs)), settings, dynamic)
     if freeze:
         raise ArgumentError("freeze=True: only a PyTorch module has parameters to compile in")
     if isinstance(what, str | Path):
@@ -102,10 +103,20 @@ def compile(
         raise ArgumentError(f"compile takes a graph, a file or a function, got {type(what).__name__}")
     if example_inputs is None:
         raise ArgumentError("compile of a function needs example_inputs: arrays of its argument types and shapes")
-    arrays = [api.as_array(a) for a in example_inputs]
+    arrays = [api.as_array(a) for a in _listed(example_inputs)]
     names = argument_names(what, len(arrays))
     traced = tracer.trace(what, [_spec(n, a, dynamic) for n, a in zip(names, arrays, strict=True)])
     return _function(api.compile_graph(traced.graph, target, numerics, superkernel=superkernel), traced)
+
+
+def _listed(example_inputs: Any) -> Sequence[Any]:
+    """Example inputs as a sequence of arguments; an array or a tensor by itself is the only one. Raises ArgumentError
+    for what is neither."""
+    if hasattr(example_inputs, "__dlpack__"):
+        return (example_inputs,)
+    if isinstance(example_inputs, str) or not isinstance(example_inputs, Sequence):
+        raise ArgumentError(f"example_inputs: expected a tuple of arguments, found {type(example_inputs).__name__}")
+    return example_inputs
 
 
 def _function(compiled: api.Compiled, traced: tracer.Traced) -> Function:

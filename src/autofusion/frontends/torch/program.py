@@ -15,6 +15,7 @@ from autofusion.dims import Expr, product
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, AutofusionError, DeviceError, TargetError
 from autofusion.frontends.torch import adapter, draws
+from autofusion.frontends.torch.conditions import Told, told_by
 from autofusion.frontends.torch.defects import Defect, survived
 from autofusion.frontends.torch.regions import (
     Owner,
@@ -29,6 +30,7 @@ from autofusion.frontends.torch.regions import (
 )
 from autofusion.frontends.torch.report import FallbackReport, ProgramReport, shares
 from autofusion.graph.evaluate import bind_symbols
+from autofusion.graph.ir import Guard
 from autofusion.jit.pipeline import Numerics
 from autofusion.ops.structure import strides_of
 from autofusion.runtime import dispatch_keys
@@ -40,7 +42,8 @@ Layout = Callable[[Any, Environment], Any]  # of a launch's result and the sizes
 
 @dataclass(frozen=True)
 class Settings:
-    """How regions are compiled. Raises ArgumentError for numerics that there are not."""
+    """How regions are compiled. Raises ArgumentError for values that an option does not take, TargetError for a target
+    that there is not."""
 
     target: str | Target = "cpu"
     numerics: str = "default"
@@ -49,6 +52,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.numerics not in tuple(Numerics):
             raise ArgumentError(f"numerics={self.numerics!r}: expected {' or '.join(Numerics)}")
+        if not isinstance(self.freeze, bool):
+            raise ArgumentError(f"freeze={self.freeze!r}: expected True or False")
+        api.find_target(self.target)
 
 
 @dataclass
@@ -134,26 +140,49 @@ class Program:
     """An FX graph of ATen operators, compiled. Call it with tensors and sizes in the order of its placeholders; it
     gives what the graph's output lists."""
 
-    def __init__(self, module: Any, settings: Settings, name: str = "graph") -> None:
+    def __init__(self, module: Any, settings: Settings, name: str = "graph", guards: Sequence[Guard] = ()) -> None:
         self.module = module
         self.settings = settings
         self.name = name
-        self.recompiled = ""  # why, where Dynamo compiled the same code before
-        self.compile_id = ""
+        self.recompiled = ""  # why, where the same code was compiled before
+        self.held = 0  # how many arguments come first that no caller gives: what a module holds
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
         self.graph = draws.apart(module.graph)
-        self._split = split(self.graph)
+        self._split = split(self.graph, guards)
         self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
     def __call__(self, *arguments: Any) -> list[Any]:
         self.calls += 1
         env: Environment = {}
-        for step in self._steps:
-            step(env, arguments)
+        try:
+            for step in self._steps:
+                step(env, arguments)
+        except AutofusionError:
+            raise
+        except Exception:
+            self._check_kinds(arguments)
+            raise
         return env["results"]  # type: ignore[no-any-return]
+
+    def __deepcopy__(self, memo: Any) -> Program:
+        return self  # nothing of it changes
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a compiled program holds machine code of this process: compile it again, do not pickle it")
+
+    def _check_kinds(self, arguments: Sequence[Any]) -> None:
+        """Raises ArgumentError for an argument that is no tensor where there should be one, and the other way round."""
+        nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        for position, (node, argument) in enumerate(zip(nodes, arguments, strict=True)):
+            wanted = adapter.is_tensor(node.meta.get("val"))
+            if wanted != adapter.is_tensor(argument) and (wanted or is_size(node)):
+                kind = "tensor" if wanted else "number"
+                found = type(argument).__name__
+                place = f"argument {position - self.held} ({node.name})"
+                raise ArgumentError(f"{place}: expected a {kind}, found {found}")
 
     @property
     def direct(self) -> Any:
@@ -309,15 +338,18 @@ class _Writer:
 def _arguments(placeholders: Sequence[Any]) -> Step:
     """Arguments by placeholder, and the open sizes that they tell: as numbers, by extents and by strides."""
     sizes = [(n, dim.name) for n, dim in enumerate(map(_size_of, placeholders)) if isinstance(dim, Expr) and dim.name]
-    shaped: list[tuple[int, int, str]] = []
-    strided: list[tuple[int, int, str]] = []
+    shaped: list[Told] = []
+    strided: list[Told] = []
     for position, node in enumerate(placeholders):
         fake = node.meta.get("val")
         if adapter.is_tensor(fake):
-            shaped += [(position, axis, name) for axis, name in _symbols(fake.shape)]
-            strided += [(position, axis, name) for axis, name in _symbols(fake.stride())]
-    told = {name for *_, name in (*sizes, *shaped)}
-    strided = [each for each in strided if each[2] not in told]
+            shaped += told_by(position, node.name, fake.shape)
+            strided += told_by(position, node.name, fake.stride())
+    named = {name for _, name in sizes}
+    plain = sorted(shaped, key=lambda each: each.plain)  # the last of a name is taken: one that says it as it is
+    shaped = [each for each in {each.name: each for each in plain}.values() if each.name not in named]
+    told = named | {each.name for each in shaped}
+    strided = [each for each in strided if each.name not in told and each.plain]
 
     def step(env: Environment, arguments: Sequence[Any]) -> None:
         if len(arguments) != len(placeholders):
@@ -325,19 +357,13 @@ def _arguments(placeholders: Sequence[Any]) -> Step:
         env.update(zip(placeholders, arguments, strict=True))
         for position, name in sizes:
             env[name] = arguments[position]
-        for position, axis, name in shaped:
-            env[name] = arguments[position].shape[axis]
-        for position, axis, name in strided:
-            env[name] = arguments[position].stride(axis)
+        for each in shaped:
+            env[each.name] = each.size(arguments[each.position].shape[each.axis])
+        for each in strided:
+            env[each.name] = arguments[each.position].stride(each.axis)
 
     step.reads = step.writes = ()  # type: ignore[attr-defined]
     return step
-
-
-def _symbols(sizes: Sequence[Any]) -> list[tuple[int, str]]:
-    """Those that are nothing but a symbol, with their places."""
-    found = ((axis, _dim(size)) for axis, size in enumerate(sizes) if not isinstance(size, int))
-    return [(axis, dim.name) for axis, dim in found if isinstance(dim, Expr) and dim.name]
 
 
 def _dim(size: Any) -> Any:

@@ -23,8 +23,9 @@ from autofusion.frontends.torch.aten import ATEN
 from autofusion.frontends.torch.call import Call
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
 from autofusion.frontends.torch.reals import Real, real_of
+from autofusion.frontends.torch.uncompiled import why
 from autofusion.graph.builder import GraphBuilder
-from autofusion.graph.ir import Graph, Value
+from autofusion.graph.ir import Graph, Guard, Value
 from autofusion.ops import TensorType
 
 FROZEN = "frozen"  # in a placeholder's meta: an array, where the argument's value is compiled in
@@ -88,7 +89,7 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     name = overload(node)
     maker = ATEN.get(name)
     if maker is None:
-        raise Unmapped(f"{name} is not in the table")
+        raise Unmapped(why(node.target) if hasattr(node.target, "_schema") else f"{name} is no operator of PyTorch's")
     given = {key: _operand(each, value_of) for key, each in adapter.arguments(node.target, node.args, node.kwargs)}
     fakes = results_of(node)
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
@@ -171,8 +172,9 @@ def _is_read(node: Any) -> bool:
 
 
 # -- the whole graph ---------------------------------------------------------------------------------------------------
-def split(graph: Any) -> Split:
-    """Who runs what, and in which launch; the regions' graphs are built."""
+def split(graph: Any, guards: Sequence[Guard] = ()) -> Split:
+    """Who runs what, and in which launch; the regions' graphs are built. `guards`: of open sizes, for the launches that
+    these come to."""
     owners: dict[Any, Owner] = {}
     reasons: dict[Any, str] = {}
     defects: list[Defect] = []
@@ -180,7 +182,7 @@ def split(graph: Any) -> Split:
         if node.op != "output":
             owners[node] = _owner(node, reasons, defects)
     stages = _stages(graph, owners)
-    regions = _regions(graph, owners, stages)
+    regions = _regions(graph, owners, stages, guards)
     defects += [region.defect for region in regions if region.defect is not None]
     return Split(owners, reasons, stages, regions, defects)
 
@@ -300,7 +302,7 @@ def _runner(node: Any, owners: dict[Any, Owner]) -> Owner:
     return owners[node]
 
 
-def _regions(graph: Any, owners: dict[Any, Owner], stages: dict[Any, int]) -> list[Region]:
+def _regions(graph: Any, owners: dict[Any, Owner], stages: dict[Any, int], guards: Sequence[Guard]) -> list[Region]:
     by_stage: dict[int, Region] = {}
     for node in graph.nodes:
         if owners.get(node) is Owner.OURS:
@@ -308,7 +310,7 @@ def _regions(graph: Any, owners: dict[Any, Owner], stages: dict[Any, int]) -> li
     regions = [by_stage[number] for number in sorted(by_stage)]
     for region in regions:
         try:
-            _build(region, owners, stages)
+            _build(region, owners, stages, guards)
         except Exception as error:
             region.graph, region.defect = None, survived(f"region{region.number}", error)
     return regions
@@ -325,7 +327,7 @@ def wanted(node: Any, owners: dict[Any, Owner]) -> Iterator[Any]:
             yield user
 
 
-def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int]) -> None:
+def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int], guards: Sequence[Guard]) -> None:
     """The region's graph, with what comes in and goes out."""
     builder = GraphBuilder(f"region{region.number}")
     made: dict[Any, list[Value | None]] = {}
@@ -357,6 +359,8 @@ def _build(region: Region, owners: dict[Any, Owner], stages: dict[Any, int]) -> 
                 region.writes.append(each)
                 builder.output(_laid_out(builder, each, value_of(each)))
     _bind_sizes(region, builder)
+    told = {d.name for value in builder.build().inputs for d in value.shape if isinstance(d, dims.Expr) and d.name}
+    builder.guards |= {each: None for each in guards if symbols(each.left) | symbols(each.right) <= told}
     region.graph = builder.build()
 
 

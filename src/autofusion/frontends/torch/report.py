@@ -1,5 +1,5 @@
-"""What became of PyTorch graphs: launches, what PyTorch ran and why, and why Dynamo compiled again. `summary` makes
-text of it."""
+"""What became of PyTorch graphs: launches, what PyTorch ran and why, and why graphs were compiled again. `summary`
+makes text of it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class FallbackReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """One graph. `operators`: of ATen; `recompiled`: why Dynamo compiled this one although there was another;
-    `defects`: where this package failed and PyTorch runs what it should have compiled; `full`: whether `str()` says
-    all, however long it is; `kernels` of the launches, `cache_hits` of which were not compiled but found."""
+    """One graph. `operators`: of ATen; `recompiled`: why it was compiled although there was another, told by the
+    forward graph; `defects`: where this package failed and PyTorch runs what it should have compiled; `full`: whether
+    `str()` says all, however long it is; `kernels` of the launches, `cache_hits` of which were not compiled but
+    found."""
 
     name: str
     operators: int
@@ -69,7 +70,7 @@ class Report:
     @property
     def recompiles(self) -> tuple[str, ...]:
         """Why, of each further compile; forward and backward are one."""
-        return tuple(dict.fromkeys(program.recompiled for program in self.programs if program.recompiled))
+        return tuple(program.recompiled for program in self.programs if program.recompiled)
 
     @property
     def kernels(self) -> int:

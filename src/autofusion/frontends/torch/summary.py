@@ -101,12 +101,10 @@ def _of_program(program: Any) -> Hashable:
 # -- in short ----------------------------------------------------------------------------------------------------------
 def _in_short(programs: Sequence[Any], detail: Detail) -> Iterator[str]:
     first: dict[Hashable, str] = {}
-    told: set[str] = set()
     for program in programs:
         same = first.setdefault(_of_program(program), program.name)
         yield _title(program) + ("" if same == program.name else f"; alike {same}")
-        if program.recompiled and program.recompiled not in told:  # forward and backward are one
-            told.add(program.recompiled)
+        if program.recompiled:
             yield f"  compiled again: {' '.join(program.recompiled.splitlines()[0].split())}"
         if same != program.name:
             continue
