@@ -36,7 +36,9 @@ def _rows() -> dict[str, Maker]:
         row, _, overload = name.partition(".")
         made[f"{row}.{overload or 'default'}"] = p.binary(row, floats=kind == "f")
     for mode in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode"):
-        made[f"div.{mode}"] = made[f"true_divide.{mode}"] = p.divide
+        made[f"div.{mode}"] = p.divide
+    for mode in ("Tensor", "Scalar"):
+        made[f"true_divide.{mode}"] = p.divide
     return made
 
 
