@@ -73,6 +73,12 @@ def with_number(dtype: Any) -> Cases:
     return [(each, number) for number in numbers for each in (x, x.t(), x[:0], x[2, 3])]
 
 
+def attended(q: Any, k: Any, v: Any, *more: Any, **named: Any) -> tuple[Any, ...]:
+    """Arguments of attention's backward pass: a gradient, what was given, what came out."""
+    out, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, *more, **named)
+    return (q + v, q, k, v, out, logarithm, *more, *([named] if named else []))
+
+
 def where_given(*cases: Callable[[Any], tuple[Any, ...]], shape: tuple[int, ...] = (3, 4)) -> Callable[[Any], Cases]:
     """Cases from finite values of a shape."""
     return lambda dtype: [case(tame(dtype, *shape)) for case in cases]
@@ -565,6 +571,12 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
         lambda x: (x, x + 1, x * 2, {"attn_mask": hidden(x.dtype)[:, :1], "scale": 0.3}),
         shape=(1, 2, 3, 4),
     ),
+    "_scaled_dot_product_flash_attention_for_cpu_backward.default": where_given(
+        lambda x: attended(x, x + 1, x * 2, 0.0, True),
+        lambda x: attended(x, x + 1, x * 2, 0.0, False),
+        lambda x: attended(x, x + 1, x * 2, 0.0, False, scale=0.3, attn_mask=hidden(x.dtype)[:, :1]),
+        shape=(1, 2, 3, 4),
+    ),
 }
 # What memory holds decides their results: types and shapes are compared.
 UNDEFINED: dict[str, Callable[[Any], Cases]] = {
@@ -686,6 +698,7 @@ def test_a_row_gives_what_eager_mode_gives_in_every_type(name: str) -> None:
         ("avg_pool2d.default", torch.float32),
         ("_safe_softmax.default", torch.float32),
         ("_scaled_dot_product_flash_attention_for_cpu.default", torch.float32),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward.default", torch.float32),
         *(
             (f"{name}{rank}d_backward.default", torch.float32)
             for rank in (2, 3)
