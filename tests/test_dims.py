@@ -225,3 +225,14 @@ def test_undecidable_equalities_become_guards() -> None:
         assert dims.require_equal(n, 4, "axis 0") == 4
         dims.require_equal(n, 4, "axis 1")
     assert guards == [(n, 4)]
+
+
+def test_choices_of_minima_and_maxima() -> None:
+    """Whether an extent may be another, for sizes that a guard names."""
+    n, m = dims.symbol("n"), dims.symbol("m")
+    least, most = dims.minimum(n, m), dims.maximum(dims.add(n, -1), 0)
+    assert dims.may_be(least, n) and dims.may_be(least, m) and not dims.may_be(least, dims.add(n, m))
+    assert dims.may_be(dims.add(dims.multiply(least, 2), most), dims.add(dims.multiply(n, 3), -1))
+    assert not dims.may_be(n, m) and not dims.may_be(n, least)
+    assert dims.may_be(dims.minimum(least, 512), 512)
+    assert not dims.may_be(dims.multiply(dims.multiply(least, least), least), n, limit=4)

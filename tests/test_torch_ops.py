@@ -15,6 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the frontend is PyTorch's; extra `torch`")
 pytest.importorskip("expecttest", reason="PyTorch's operator database needs it")
+pytest.importorskip("torch._inductor.inductor_prims", reason="it declares prims.fma")
 
 from autofusion.frontends.torch.aten import ATEN  # noqa: E402
 from autofusion.frontends.torch.backend import DRAWN, KEPT, MORE, OF_THE_BATCH, decompositions  # noqa: E402
@@ -255,6 +256,7 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
             "remainder.Tensor",
             "floor_divide.default",
             "div.Tensor",
+            "true_divide.Tensor",
             "add.Tensor",
             "sub.Tensor",
             "rsub.Tensor",
@@ -280,6 +282,7 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
             "bitwise_xor.Scalar",
             "remainder.Scalar",
             "div.Scalar",
+            "true_divide.Scalar",
             "add.Scalar",
             "sub.Scalar",
             "rsub.Scalar",
@@ -310,6 +313,7 @@ ROWS: dict[str, Callable[[Any], Cases]] = {
     "clamp_max.Tensor": binary,
     "addcmul.default": of_two(lambda x, y: (x, y, x), lambda x, y: (x, y, y[0], {"value": 2})),
     "addcdiv.default": of_two(lambda x, y: (x, y, x), lambda x, y: (x, y, y[0], {"value": 2})),
+    "prims.fma.default": of_two(lambda x, y: (x, y, x)),
     "lerp.Scalar": of_two(lambda x, y: (x, y, 0.25), lambda x, y: (x, y, 0.75)),
     "lerp.Tensor": of_two(lambda x, y: (x, y, x)),
     "polygamma.default": lambda dtype: [(k, torch.tensor([0.3, 2.0, 11.5, -0.7, 0.0]).to(dtype)) for k in (0, 1, 2, 3)],

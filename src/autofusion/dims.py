@@ -502,6 +502,28 @@ def equal(a: Dim, b: Dim) -> bool:
     return a == b
 
 
+def may_be(a: Dim, b: Dim, limit: int = 16) -> bool:
+    """Whether `a` is `b` where each minimum and maximum in it, of up to `limit` choices, is one of its sides: min(n,m)
+    is n where n <= m. For which sizes it is, a guard has to say."""
+    return any(each == b for each in _choices(a, limit))
+
+
+def _choices(dim: Dim, limit: int) -> list[Dim]:
+    """What a dim is where each of its minima and maxima is one of its sides."""
+    made: list[Dim] = [0]
+    for atoms, coefficient in terms_of(dim):
+        products: list[Dim] = [coefficient]
+        for atom in atoms:
+            extreme = isinstance(atom, Compound) and atom.kind in ("min", "max")
+            sides = [atom.left, atom.right] if extreme else [alone(atom)]  # type: ignore[union-attr]
+            factors = [each for side in sides for each in (_choices(side, limit) if extreme else [side])]
+            products = [multiply(each, factor) for each in products for factor in factors]
+        made = [add(each, product) for each in made for product in products]
+        if len(made) > limit:
+            return []
+    return made
+
+
 _guards: ContextVar[list[tuple[Dim, Dim]] | None] = ContextVar("guards", default=None)
 
 

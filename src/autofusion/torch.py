@@ -23,9 +23,10 @@ def backend(module: Any, inputs: Sequence[Any], mode: Any = None, options: Mappi
     return _SHARED(module, inputs, mode, options)
 
 
-def explain() -> Report:
-    """What `torch.compile(…, backend="autofusion")` compiled so far: launches, fallbacks, recompiles."""
-    return _SHARED.explain()
+def explain(full: bool = False) -> Report:
+    """What `torch.compile(…, backend="autofusion")` compiled so far: launches, fallbacks, recompiles. `full`: the
+    report's text says all, however long it is."""
+    return _SHARED.explain(full)
 
 
 def reset() -> None:

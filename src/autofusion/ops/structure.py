@@ -178,7 +178,7 @@ _view(
 
 def _expand_shape(shapes: list[Shape], attrs: Attrs) -> Shape:
     shape = _sizes(attrs["shape"])
-    if broadcast([shapes[0], shape]) != shape:
+    if broadcast([shape, shapes[0]]) != shape:
         raise ShapeError(f"{show_shape(shapes[0])} does not expand to {show_shape(shape)}")
     return shape
 

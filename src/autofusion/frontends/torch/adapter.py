@@ -75,7 +75,12 @@ def dim_of(size: Any) -> Dim:
         return size
     if isinstance(size, torch().SymInt):
         return dim_of_expression(size.node.expr)
-    raise Unmapped(f"size {size!r} is no integer")
+    raise Unmapped(f"{size} is no integer, and a size is expected")
+
+
+def from_data(size: Any) -> bool:
+    """Whether a number of the host follows from what tensors hold, not only from their extents."""
+    return bool(module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols(size))
 
 
 def least(size: Any) -> dict[str, int]:

@@ -37,6 +37,8 @@ def _rows() -> dict[str, Maker]:
         made[f"{row}.{overload or 'default'}"] = p.binary(row, floats=kind == "f")
     for mode in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode"):
         made[f"div.{mode}"] = p.divide
+    for mode in ("Tensor", "Scalar"):
+        made[f"true_divide.{mode}"] = p.divide
     return made
 
 
@@ -98,6 +100,7 @@ ATEN: dict[str, Maker] = {
     "clamp_max.Tensor": p.clamp,
     "addcmul.default": p.addcmul,
     "addcdiv.default": p.addcdiv,
+    "prims.fma.default": p.multiply_add,
     "lerp.Scalar": p.lerp,
     "lerp.Tensor": p.lerp,
     "logit.default": p.logit,

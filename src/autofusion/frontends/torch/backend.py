@@ -11,7 +11,7 @@ from typing import Any
 from autofusion import api
 from autofusion.dtypes import Array
 from autofusion.errors import ArgumentError
-from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch import adapter, foreach, given_up
 from autofusion.frontends.torch.freezing import Frozen, is_fit
 from autofusion.frontends.torch.program import Program, Settings
 from autofusion.frontends.torch.regions import FROZEN
@@ -62,7 +62,8 @@ def decompositions() -> dict[Any, Any]:
     kept, more = ({f"aten.{name}" for name in names.split()} for names in (f"{KEPT} {DRAWN}", MORE))
     found = {each: made for each, made in package.core_aten_decompositions().items() if str(each) not in kept}
     found |= {each: made for each, made in package.decomposition_table.items() if str(each) in more}
-    return {each: _in_wide_types(made) if str(each) in batch else made for each, made in found.items()}
+    found = {each: _in_wide_types(made) if str(each) in batch else made for each, made in found.items()}
+    return found | foreach.decompositions()
 
 
 def _in_wide_types(decomposition: Any) -> Any:
@@ -90,6 +91,7 @@ class Backend:
     def __init__(self, **options: Any) -> None:
         self.settings = settings_of(Settings(), options)
         self.programs: list[Program] = []
+        self.began = given_up.now()
         self._numbers = itertools.count()
 
     def __call__(
@@ -106,14 +108,15 @@ class Backend:
         options = {each.name: getattr(self.settings, each.name) for each in fields(Settings)}
         return functools.partial(Backend, **options), ()
 
-    def explain(self) -> Report:
+    def explain(self, full: bool = False) -> Report:
         """Every graph compiled so far: launches, fallbacks with their share of the time, recompiles with Dynamo's
-        reason; `str()` of it is for people."""
-        return Report(tuple(program.explain() for program in self.programs))
+        reason; `str()` of it is for people: a screen or two, or, `full`, all of it."""
+        return Report(tuple(program.explain(full) for program in self.programs), full, given_up.since(self.began))
 
     def reset(self) -> None:
         """Forget what was compiled so far; it stays callable."""
         self.programs.clear()
+        self.began = given_up.now()
         self._numbers = itertools.count()
 
     def program(self, graph: Any, settings: Settings, kind: str) -> Program:

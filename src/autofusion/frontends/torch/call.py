@@ -13,13 +13,14 @@ from autofusion import dtypes
 from autofusion.dims import Dim, Expr, Shape, product
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
+from autofusion.frontends.torch.reals import Real
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Value
 from autofusion.ops import TABLE, TensorType
 from autofusion.ops.rules import axes_of, axis_of
 
 Maker: TypeAlias = "Callable[[Call], Any]"
-Number = bool | int | float | Expr
+Number = bool | int | float | Expr | Real
 
 # Operators whose second operand, where it is a number or a tensor without dimensions, eager mode takes as it is given.
 # It rounds every other one to the narrow float type that it meets.
@@ -80,6 +81,10 @@ class Call:
         """A rank-0 value. Raises Unmapped for a number that the type does not have."""
         if not isinstance(value, Number):
             raise Unmapped(f"{self.op}: {value!r} is no real number")
+        if isinstance(value, Real):
+            if not dtype.is_float:
+                raise Unmapped(f"{self.op}: a number that is computed from open sizes as {dtype}")
+            return self.cast(value.value(self.F), dtype)
         if dtype.is_integer and not isinstance(value, Expr):
             if isinstance(value, float) and not value.is_integer():
                 value = math.trunc(value) if math.isfinite(value) else 0
@@ -128,13 +133,18 @@ class Call:
         from. The check is a lookup among one element: 0 is at position 1, which it does not have."""
         if value.dtype.is_float or 0 in self.result.shape:
             return value
-        if not isinstance(given, Value | Expr):
+        if not isinstance(given, Value | Expr | Real):
             if given == 0:
                 raise Unmapped(f"{self.op}: division by zero")
             return value
         at = self.F.cast(self.F.eq(value, self.scalar(0, value.dtype)), dtype=DType.INT64)
         none = self.full(0, (1,), value.dtype)
         return self.F.add(value, self.F.gather(none, at, axis=0, wraps=False, name=DIVISOR))
+
+    def first(self, value: Value, axis: int, count: Dim) -> Value:
+        """The first `count` along an axis that has as many; where that is open, a guard says so."""
+        made = self.cut(value, axis, 0, count)
+        return self.expand(made, (*value.shape[:axis], count, *value.shape[axis + 1 :]))
 
     def row(self, name: str) -> Callable[..., Value]:
         if name not in TABLE:
@@ -237,7 +247,7 @@ def _type_of_number(value: Any) -> DType:
         return DType.BOOL
     if isinstance(value, int | Expr):
         return DType.INT64
-    if isinstance(value, float):
+    if isinstance(value, float | Real):
         return DType.FLOAT32
     raise Unmapped(f"{value!r} is no real number")
 
@@ -250,7 +260,7 @@ def _holds(dtype: DType, value: Any) -> bool:
     """Whether a narrow float type has the number, or the elements of a tensor that is to meet it there."""
     if isinstance(value, Value):
         return value.dtype is dtype or bool(value.shape)
-    if isinstance(value, Expr):
+    if isinstance(value, Expr | Real):
         return False
     with np.errstate(over="ignore"):
         return bool(float(np.asarray(value, np.float64).astype(dtype.numpy)) == value or value != value)

@@ -184,13 +184,17 @@ class Module:
 
     @property
     def stats(self) -> Mapping[str, Any]:
-        """Calls, launches a call, and how many operators of the graph run in PyTorch."""
+        """Calls, launches a call, how many operators of the graph run in PyTorch, kernels, and how many of these the
+        cache had."""
         return {
             "calls": self.program.called,
             "launches_per_call": len(self.program.launches),
             "fallbacks": sum(each.count for each in self.program.fallbacks.values()),
+            "kernels": self.program.kernels,
+            "cache_hits": self.program.cache_hits,
         }
 
-    def explain(self) -> ProgramReport:
-        """Launches, and what PyTorch runs with its share of the time; `str()` of it is for people."""
-        return self.program.explain()
+    def explain(self, full: bool = False) -> ProgramReport:
+        """Launches, and what PyTorch runs with its share of the time; `str()` of it is for people: a screen or two, or,
+        `full`, all of it."""
+        return self.program.explain(full)

@@ -400,6 +400,13 @@ def _added(n: Call, row: str) -> Value:
     return n.cast(n.F.add(x, n.row(row)(first, b)), dtype)
 
 
+def multiply_add(n: Call) -> Value:
+    """prims.fma: a · b + c. Two roundings, as where PyTorch runs it on a CPU; of narrow types one."""
+    dtype = n.result.dtype
+    a, b, c = (n.lift(n[name], dtype.compute) for name in ("a", "b", "c"))
+    return n.cast(n.F.add(n.F.mul(a, b), c), dtype)
+
+
 def logit(n: Call) -> Value:
     """log(x / (1 − x)) of x between eps and 1 − eps, both rounded to the type."""
     dtype = n.result.dtype

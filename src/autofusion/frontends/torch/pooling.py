@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from autofusion import dims
 from autofusion.dims import product
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
@@ -127,10 +128,13 @@ def average_pool(n: Call) -> Value:
 
 # -- adaptive pools: window i of an axis is [i · extent // count, ceil((i + 1) · extent / count)) ----------------------
 def _windows(n: Call, x: Value, axis: int, count: int, filler: float | int | bool) -> Value:
-    """The windows of an axis on two, filled up to the longest."""
-    (extent,) = static(x.shape[axis : axis + 1], "a pool's extent")
-    lengths = [-(-(i + 1) * extent // count) - i * extent // count for i in range(count)]
-    longest = max(lengths, default=0)
+    """The windows of an axis on two, filled up to the longest, or where the extent is open to what none exceeds."""
+    extent = x.shape[axis]
+    lengths: list[int] = []
+    longest = dims.add(dims.ceildiv(extent, count), 1)
+    if isinstance(extent, int):
+        lengths = [-(-(i + 1) * extent // count) - i * extent // count for i in range(count)]
+        longest = max(lengths, default=0)
     shape = (count, longest)
     number = n.F.iota(shape=shape, axis=0, dtype=DType.INT64)
     tap = n.F.iota(shape=shape, axis=1, dtype=DType.INT64)
@@ -141,7 +145,7 @@ def _windows(n: Call, x: Value, axis: int, count: int, filler: float | int | boo
 
     at = n.F.add(edge(number, 0), tap)
     ends = edge(n.F.add(number, n.scalar(1, DType.INT64)), count - 1)
-    safe = n.F.minimum(at, n.scalar(extent - 1, DType.INT64))
+    safe = n.F.minimum(at, n.scalar(dims.add(extent, -1), DType.INT64))
     made = n.F.gather(x, safe, axis=axis)
     if len(set(lengths)) == 1:
         return made
@@ -156,7 +160,7 @@ def adaptive_average_pool(n: Call) -> Value:
         return n.full(0, n.result.shape, x.dtype)
     made, rank = n.cast(x, x.dtype.compute), len(counts)
     for axis, count in enumerate(counts, len(x.shape) - rank):
-        (extent,) = static(x.shape[axis : axis + 1], "a pool's extent")
+        extent = x.shape[axis]
         if extent == count:
             continue
         apart = _windows(n, made, axis, count, 0.0)

@@ -14,7 +14,7 @@ from autofusion import api, config, dims, dtypes
 from autofusion.dims import Expr, product
 from autofusion.dtypes import Array, DType
 from autofusion.errors import ArgumentError, AutofusionError, DeviceError, TargetError
-from autofusion.frontends.torch import adapter
+from autofusion.frontends.torch import adapter, draws
 from autofusion.frontends.torch.conditions import Told, told_by
 from autofusion.frontends.torch.defects import Defect, survived
 from autofusion.frontends.torch.regions import (
@@ -149,7 +149,8 @@ class Program:
         self.fallbacks: dict[tuple[str, str], Fallback] = {}
         self.launches: list[Launch] = []
         self.calls = 0
-        self._split = split(module.graph, guards)
+        self.graph = draws.apart(module.graph)
+        self._split = split(self.graph, guards)
         self.defects: list[Defect] = self._split.defects
         self._steps = _Writer(self).steps()
 
@@ -191,8 +192,8 @@ class Program:
         if len(self.launches) != 1 or self.fallbacks or len(self._steps) != 3:
             return None
         launch = self.launches[0]
-        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
-        (output,) = [node for node in self.module.graph.nodes if node.op == "output"]
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        (output,) = [node for node in self.graph.nodes if node.op == "output"]
         results = list(output.args[0]) if isinstance(output.args[0], tuple | list) else [output.args[0]]
         positions = [placeholders.index(node) for node in launch.region.reads]
         if not positions or launch.region.sizes or results != launch.region.writes or any(launch.layouts):
@@ -220,7 +221,7 @@ class Program:
         self.launches.append(made)
         return made
 
-    def explain(self) -> ProgramReport:
+    def explain(self, full: bool = False) -> ProgramReport:
         """Launches, fallbacks by operator with count and share of time."""
         fallbacks = list(self.fallbacks.values())
         spent = shares([each.seconds for each in fallbacks] + [each.seconds for each in self.launches])
@@ -235,7 +236,20 @@ class Program:
             self.called,
             self.recompiled,
             tuple(map(str, self.defects)),
+            full,
+            self.kernels,
+            self.cache_hits,
         )
+
+    @property
+    def kernels(self) -> int:
+        """Of all launches; those that are equal within one are one."""
+        return sum(launch.compiled.stats["kernels"] for launch in self.launches)
+
+    @property
+    def cache_hits(self) -> int:
+        """Kernels that were not compiled, for the cache had them."""
+        return sum(launch.compiled.stats["cache_hits"] for launch in self.launches)
 
     @property
     def called(self) -> int:
@@ -259,7 +273,7 @@ class _Writer:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.graph = program.module.graph
+        self.graph = program.graph
         self.split: Split = program._split
         self.made: set[Any] = set()
         self.out: list[Step] = []
@@ -274,7 +288,7 @@ class _Writer:
         for node in self.graph.nodes:
             if owners.get(node) is Owner.EAGER:
                 eager.setdefault(stages[node], []).append(node)
-        for stage in range(max([*regions, *eager], default=0) + 1):
+        for stage in range(-1, max([*regions, *eager], default=-1) + 1):
             if stage in regions:
                 self._region(regions[stage])
             for node in eager.get(stage, ()):
@@ -367,10 +381,10 @@ def _size_of(node: Any) -> Any:
 
 
 def _is_known(size: Any) -> bool:
-    """Whether a size follows from the arguments' extents: not from what a tensor holds."""
+    """Whether a size follows from the arguments' extents, as a dim: not from what a tensor holds."""
     if not isinstance(size, int | adapter.torch().SymInt):
         return False
-    return not adapter.module("torch.fx.experimental.symbolic_shapes").free_unbacked_symbols(size)
+    return not adapter.from_data(size) and _dim(size) is not None
 
 
 def _attribute(node: Any, module: Any) -> Step:

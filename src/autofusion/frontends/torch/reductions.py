@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autofusion.dims import product
+from autofusion.dims import Dim, floordiv, product
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.call import Call, Maker, largest
@@ -104,14 +104,20 @@ def _variance(n: Call, row: str) -> Value:
         x, axes = n.reshape(x, (1,)), (0,)
     correction, count = _correction(n), product([x.shape[a] for a in axes])
     keep = _keep(n) and bool(n.x.shape)
-    if not isinstance(count, int):
-        raise Unmapped(f"{n.op} of {count} elements")
-    if correction.is_integer() and correction < count:
+    if correction == 0 or (isinstance(count, int) and correction.is_integer() and correction < count):
         return n.cast(n.row(row)(x, axes=axes, keepdims=keep, correction=int(correction)), dtype)
     apart = n.F.sub(x, n.F.mean(x, axes=axes, keepdims=True))
     total = n.F.sum(n.F.mul(apart, apart), axes=axes, keepdims=keep)
-    made = n.F.div(total, n.scalar(max(count - correction, 0.0), x.dtype))
+    made = n.F.div(total, _left(n, count, correction, x.dtype))
     return n.cast(n.F.sqrt(made) if row == "std" else made, dtype)
+
+
+def _left(n: Call, count: Dim, correction: float, dtype: DType) -> Value:
+    """The count less the correction, at least 0."""
+    if isinstance(count, int):
+        return n.scalar(max(count - correction, 0.0), dtype)
+    apart = n.F.sub(n.scalar(count, DType.FLOAT64), n.scalar(correction, DType.FLOAT64))
+    return n.cast(n.F.maximum(apart, n.scalar(0.0, DType.FLOAT64)), dtype)
 
 
 def variance(n: Call) -> Value:
@@ -264,9 +270,9 @@ def group_norm(n: Call) -> list[Value | None]:
     wide = n.cast(x, x.dtype.compute)
     batch, channels = x.shape[0], x.shape[1]
     rest = product(x.shape[1:])
-    if not isinstance(channels, int) or not isinstance(rest, int) or rest == 0 or channels % groups:
+    if not isinstance(channels, int) or rest == 0 or channels % groups:
         raise Unmapped("a group norm of open or empty channels")
-    apart = n.reshape(wide, (batch, groups, rest // groups))
+    apart = n.reshape(wide, (batch, groups, floordiv(rest, groups)))
     mean = n.F.mean(apart, axes=(2,), keepdims=True)
     rstd = n.F.rsqrt(n.F.add(n.F.var(apart, axes=(2,), keepdims=True, correction=0), n.scalar(eps, wide.dtype)))
     made = n.reshape(n.F.mul(n.F.sub(apart, mean), rstd), x.shape)

@@ -1,6 +1,7 @@
 """Which operators of an FX graph are ours, and in which launch: the rest runs in PyTorch, in the order of the source.
 
-Operators that run in PyTorch keep their order. What is ours runs as early as its operands allow: region 0, then what
+Operators that run in PyTorch keep their order, but random draws that read no tensor come before others that draw
+nothing. What is ours runs as early as its operands allow: what PyTorch runs of the arguments alone, region 0, then what
 PyTorch runs and needs nothing later, then region 1 … so that there are at most as many launches as runs of other
 operators, and one more. Views cost nothing and belong to no region: each reader makes its own.
 """
@@ -22,6 +23,7 @@ from autofusion.frontends.torch.adapter import Unmapped
 from autofusion.frontends.torch.aten import ATEN
 from autofusion.frontends.torch.call import DIVISOR, Call, Place
 from autofusion.frontends.torch.defects import REFUSALS, Defect, survived
+from autofusion.frontends.torch.reals import Real, real_of
 from autofusion.frontends.torch.uncompiled import why
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph, Guard, Node, Value
@@ -98,10 +100,10 @@ def translate(node: Any, builder: GraphBuilder, value_of: Callable[[Any], Any]) 
     types = [adapter.type_of(fake) if adapter.is_tensor(fake) else None for fake in fakes]
     made = maker(Call(builder, name, given, types, _used(node, len(fakes)), lambda each: _place(arguments[each])))
     listed = list(made) if isinstance(made, tuple | list) else [made]
-    for value, wanted, fake in zip(listed, types, fakes, strict=True):
-        if value is not None:
-            _check(name, value, wanted, fake)
-    return listed
+    return [
+        value if value is None or wanted is None else _checked(name, builder, value, wanted, fake)
+        for value, wanted, fake in zip(listed, types, fakes, strict=True)
+    ]
 
 
 def _place(node: Any) -> Place:
@@ -122,17 +124,25 @@ def _used(node: Any, count: int) -> tuple[bool, ...]:
     return tuple(n in picked for n in range(count))
 
 
-def _check(name: str, value: Value, wanted: TensorType | None, fake: Any) -> None:
-    """Raises Unmapped where what was made is not what PyTorch says that the operator gives."""
-    if wanted is None or value.dtype is not wanted.dtype or len(value.shape) != len(wanted.shape):
-        raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
-    if not all(_same(a, b, size) for a, b, size in zip(value.shape, wanted.shape, fake.shape, strict=True)):
-        raise Unmapped(f"{name}: made {value.type}, PyTorch has {wanted}")
+def _checked(name: str, builder: GraphBuilder, value: Value, wanted: TensorType, fake: Any) -> Value:
+    """The value, with the extents that PyTorch says where its guards are what makes them so. Raises Unmapped where what
+    was made is not what PyTorch says that the operator gives."""
+    pairs = list(zip(value.shape, wanted.shape, strict=False))
+    if value.dtype is wanted.dtype and len(value.shape) == len(wanted.shape):
+        if all(_same(a, b, size) for (a, b), size in zip(pairs, fake.shape, strict=True)):
+            return value
+        if all(_same(a, b, size) or dims.may_be(a, b) for (a, b), size in zip(pairs, fake.shape, strict=True)):
+            return builder.expand(value, shape=wanted.shape)  # a guard of the graph says that the extents agree
+    raise Unmapped(f"{name}: made {_shown(value.type)}, PyTorch has {_shown(wanted)}")
+
+
+def _shown(type_: TensorType) -> str:
+    return f"{type_.dtype}{dims.show_shape(type_.shape)}"
 
 
 def _same(made: Dim, wanted: Dim, size: Any) -> bool:
-    """Whether an extent is what PyTorch says, for all sizes that its guards let through: max(0, n-1) is n-1 where n is
-    at least 2. The value keeps its own, which is right without the guard too."""
+    """Whether an extent is what PyTorch says, for all sizes of at least what its guards let through: max(0, n-1) is n-1
+    where n is at least 2. The value keeps its own, which is right without the guard too."""
     if dims.equal(made, wanted):
         return True
     above = {name: dims.symbol(name) + lower for name, lower in adapter.least(size).items()}
@@ -150,14 +160,18 @@ def _operand(item: Any, value_of: Callable[[Any], Any]) -> Any:
         return adapter.dtype_of(item)
     if isinstance(item, torch.SymInt):
         return adapter.dim_of(item)
+    if isinstance(item, torch.SymFloat):
+        return real_of(item)
     if isinstance(item, complex):
         raise Unmapped("a complex number is not compiled")
     return item
 
 
-def size_of(node: Any) -> Dim | float | bool:
-    """The value of a node that computes a number of the host. Raises Unmapped for one that is no size."""
+def size_of(node: Any) -> Dim | float | bool | Real:
+    """The value of a node that computes a number of the host. Raises Unmapped for one that sizes do not tell."""
     found = node.meta["val"]
+    if isinstance(found, adapter.torch().SymFloat):
+        return real_of(found)
     return found if isinstance(found, bool | float) else adapter.dim_of(found)
 
 
@@ -258,21 +272,42 @@ def _is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 
 
 def _stages(graph: Any, owners: dict[Any, Owner]) -> dict[Any, int]:
-    """Of each node the region that makes it, or after which PyTorch does."""
+    """Of each node the region that makes it, or after which PyTorch does; −1 is before all regions."""
     stages: dict[Any, int] = {}
-    last = 0
+    ready: dict[Any, tuple[int, int]] = {}  # the first region that can read it, the stage after which PyTorch has it
+    last = random = -1
     for node in graph.nodes:
         if node.op == "output":
             continue
         owner = owners[node]
-        before = [stages[each] + (_runner(each, owners) is Owner.EAGER) for each in node.all_input_nodes]
-        stage = max(before, default=0)
-        if owner is Owner.EAGER:
-            stage = last = max([last, *(stages[each] for each in node.all_input_nodes)])
-        elif owner in (Owner.ITEM, Owner.SIZE):
-            stage = max((stages[each] for each in node.all_input_nodes), default=0)
-        stages[node] = stage
+        known = [ready[each] for each in node.all_input_nodes]
+        region, after = max((r for r, _ in known), default=0), max((a for _, a in known), default=-1)
+        if owner is Owner.OURS:
+            after = region
+        elif owner is Owner.EAGER:
+            drawn, pure = _is_draw(node), _is_pure(node.target)
+            after = max(random if drawn else last, after, -1 if pure else 0)
+            region, last = after + 1, max(last, after)
+            if not pure or _is_random(node.target):
+                random = max(random, after)
+        ready[node] = region, after
+        stages[node] = after if owner is Owner.EAGER else region
     return stages
+
+
+def _is_draw(node: Any) -> bool:
+    """Whether it takes random numbers and reads no tensor: what it gives depends on those that were drawn before it."""
+    return _is_random(node.target) and not node.all_input_nodes
+
+
+def _is_random(target: Any) -> bool:
+    return any(tag.name == "nondeterministic_seeded" for tag in getattr(target, "tags", ()))
+
+
+def _is_pure(target: Any) -> bool:
+    """Whether it does nothing but give results, and take random numbers."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and not schema.is_mutable and getattr(target, "namespace", "") in ("aten", "prims")
 
 
 def _runner(node: Any, owners: dict[Any, Owner]) -> Owner:

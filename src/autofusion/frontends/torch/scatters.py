@@ -11,18 +11,29 @@ from typing import Any
 from autofusion.dims import Dim, product
 from autofusion.dtypes import DType
 from autofusion.frontends.torch.adapter import Unmapped
-from autofusion.frontends.torch.call import Call, highest, lowest, static
+from autofusion.frontends.torch.call import Call, highest, lowest
 from autofusion.frontends.torch.shapes import broadcast
 from autofusion.graph.ir import Value
 from autofusion.ops.rules import axis_of
 
-WORK = 1 << 17  # questions: what they cost is about what a call of PyTorch's operator does
+WORK = 1 << 17  # comparisons: what they cost is about what a call of PyTorch's operator does
+FEW = 64  # of the one, where how many there are of the other is open: the work is linear in that
 
 
-def _bounded(n: Call, *extents: Dim) -> None:
-    asked = product(list(extents))
-    if not isinstance(asked, int) or asked > WORK:
-        raise Unmapped(f"{n.op}: {asked} questions, compiled up to {WORK}")
+def _bounded(places: Dim, indices: Dim, rows: Dim = 1, words: tuple[str, str] = ("places", "indices")) -> None:
+    """Raises Unmapped where comparing each place with each index, in each row, is too much work."""
+    asked = product([places, indices, rows])
+    text = f"{_amount(places)} {words[0]} with {_amount(indices)} {words[1]}"
+    if isinstance(asked, int):
+        if asked > WORK:
+            again = "" if rows == 1 else f", {_amount(rows)} times"
+            raise Unmapped(f"it would compare {text}{again}; at most {WORK:,} comparisons are compiled")
+    elif not any(isinstance(each, int) and each <= FEW for each in (places, indices)):
+        raise Unmapped(f"it would compare {text}; of open sizes that is compiled where one is at most {FEW}")
+
+
+def _amount(dim: Dim) -> str:
+    return f"{dim:,}" if isinstance(dim, int) else str(dim)
 
 
 def _positions(n: Call, index: Value, extent: Dim, wraps: bool) -> Value:
@@ -87,15 +98,14 @@ def scatter(reduce: str | None = None) -> Any:
         if not index.shape:
             index, source = n.reshape(index, (1,)), n.reshape(source, (1,))
         axis, rank = axis_of(n["dim"], len(x.shape)), len(x.shape)
-        static(index.shape, f"{n.op}'s index")
-        _bounded(n, product(index.shape), x.shape[axis])
+        _bounded(x.shape[axis], index.shape[axis], product([e for a, e in enumerate(index.shape) if a != axis]))
         part = x
         for other, (have, want) in enumerate(zip(x.shape, index.shape, strict=True)):
             if other != axis and have != want:
-                part = n.cut(part, other, 0, want)
+                part = n.first(part, other, want)
         for other, (have, want) in enumerate(zip(source.shape, index.shape, strict=True)):
             if have != want:
-                source = n.cut(source, other, 0, want)
+                source = n.first(source, other, want)
         order = [*(a for a in range(rank) if a != axis), axis]
         at = _positions(n, n.transpose(index, order), x.shape[axis], wraps=False)
         made = _placed(n, n.transpose(part, order), at, n.transpose(n.cast(source, x.dtype), order), how, include)
@@ -162,10 +172,9 @@ def _rows(
 ) -> Value:
     """x[…, index[j]] with source[…, j]; one index for all rows."""
     extent, count = x.shape[-1], source.shape[-1]
-    static((extent, count), f"{n.op}'s extents")
     if count == 0 or 0 in x.shape:
         return n.F.copy(x)
-    _bounded(n, extent, count, *(x.shape[:-1] if reduce is not None else ()))
+    _bounded(extent, count, product(x.shape[:-1]) if reduce is not None else 1)
     at = _positions(n, n.reshape(index, (count,)), extent, wraps)
     hit = n.F.eq(n.reshape(at, (1, count)), n.F.iota(shape=(extent, 1), axis=0, dtype=DType.INT64))
     if reduce is not None:
@@ -251,7 +260,7 @@ def bucketize(n: Call) -> Value:
 
 def _counted(n: Call, boundaries: Value, values: Any, right: bool) -> Value:
     (a, b), _ = n.meet(boundaries, values)
-    _bounded(n, product(b.shape), a.shape[-1])
+    _bounded(product(b.shape), a.shape[-1], words=("values", "boundaries"))
     a = n.reshape(a, (*a.shape[:-1], 1, a.shape[-1])) if len(a.shape) > 1 else a
     below = n.F.logical_not(n.row("gt" if right else "ge")(a, n.F.unsqueeze(b, axes=(len(b.shape),))))  # NaN is above
     counted = n.F.sum(n.cast(below, DType.INT64), axes=(-1,), keepdims=False)

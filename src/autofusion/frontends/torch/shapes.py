@@ -321,7 +321,7 @@ def _cut_to(n: Call, made: Value, index: Value, axis: int) -> Value:
     """The part of the operand that an index may reach: PyTorch's index may be smaller along the other axes."""
     for other, (have, want) in enumerate(zip(made.shape, index.shape, strict=True)):
         if other != axis and have != want:
-            made = n.cut(made, other, 0, want)
+            made = n.first(made, other, want)
     return made
 
 
