@@ -15,3 +15,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AUTOFUSION_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("AUTOFUSION_RAISE", "1")
         yield
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """No code that PyTorch compiled for an earlier test, and the same random numbers."""
+    torch = pytest.importorskip("torch", reason="the frontend is PyTorch's; extra `torch`")
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()

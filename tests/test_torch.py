@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,19 +23,11 @@ from autofusion.runtime import dispatch_keys  # noqa: E402
 from autofusion.torch import Backend, DefectWarning, fuse  # noqa: E402
 
 pytestmark = [
+    pytest.mark.usefixtures("fresh"),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """No compiled code of an earlier test, the same random numbers."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(function: Callable[..., Any], backend: Backend, **options: Any) -> Callable[..., Any]:

@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", reason="the frontend is PyTorch's; extra `t
 from autofusion.frontends.torch import attention  # noqa: E402
 from autofusion.torch import Backend  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 F = torch.nn.functional
 ROWS, COLUMNS, HEAD = 5, 7, 8
 
@@ -45,11 +47,6 @@ CASES: dict[str, Any] = {
 }
 GROUPS = {"groups": 3, "groups, masked": 2, "groups, a mask for each head": 3, "one group": 1}
 TOLERANCES = {torch.float32: (2e-6, 2e-5), torch.float64: (1e-14, 1e-13), torch.bfloat16: (2e-2, 6e-2)}
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Any:
-    torch._dynamo.reset()
 
 
 def without_fallback(backend: Backend) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,16 +11,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: python -m
 
 from autofusion.torch import Backend  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
 F = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def agree(function: Callable[[Any], Any], x: Any, dynamic: bool | None = None) -> list[int]:

@@ -16,18 +16,16 @@ from autofusion.frontends.torch import freezing  # noqa: E402
 from autofusion.torch import Backend  # noqa: E402
 
 pytestmark = [
+    pytest.mark.usefixtures("fresh"),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),
 ]
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
+def without_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
-    torch._dynamo.reset()
 
 
 class Block(torch.nn.Module):  # type: ignore[misc]

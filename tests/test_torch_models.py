@@ -13,17 +13,9 @@ transformers = pytest.importorskip("transformers", reason="not installed: python
 
 from autofusion.torch import Backend  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99}
 ROPE = SMALL | {"num_key_value_heads": 2, "pad_token_id": 0}
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def tokens(**more: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,15 +14,7 @@ import autofusion  # noqa: E402
 from autofusion.errors import ArgumentError  # noqa: E402
 from autofusion.torch import Backend  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
 
 
 def agree(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,7 @@ from autofusion.frontends.torch.aten import ATEN  # noqa: E402
 from autofusion.frontends.torch.report import Report  # noqa: E402
 from autofusion.torch import Backend  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh")]
 
 
 class Sort(torch.nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +13,11 @@ import autofusion  # noqa: E402
 from autofusion.errors import ArgumentError, AutofusionError  # noqa: E402
 
 pytestmark = [
+    pytest.mark.usefixtures("fresh"),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 AUTO, N = torch.export.Dim.AUTO, torch.export.Dim("n", min=3, max=9)
