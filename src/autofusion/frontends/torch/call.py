@@ -144,7 +144,7 @@ class Call:
     def first(self, value: Value, axis: int, count: Dim) -> Value:
         """The first `count` along an axis that has as many; where that is open, a guard says so."""
         made = self.cut(value, axis, 0, count)
-        return self.expand(made, (*value.shape[:axis], count, *value.shape[axis + 1 :]))
+        return self.F.expand(made, shape=(*value.shape[:axis], count, *value.shape[axis + 1 :]))
 
     def row(self, name: str) -> Callable[..., Value]:
         if name not in TABLE:
