@@ -1,13 +1,16 @@
 """Constants in the order in which they are read, once, at compile time: the columns of a product's weights in panels,
-and a convolution's weights tap by tap, with the channels that are summed over side by side.
+and a convolution's weights tap by tap, its filters in panels too, or, where they fill none, with the channels that are
+summed over side by side.
 
     [y:float32[8,512]] = matmul [x, w]       w constant [256,512], panels of 32 columns
         →   [t:float32[256,16,32]] = transpose [p] [axes=[1, 0, 2]]      p constant [16,256,32]
             [v:float32[256,512]] = reshape [t]
             [y:float32[8,512]] = matmul [x, v]
 
-    [y:float32[1,1,64,56,56]] = grouped_conv [x, w]       w constant [1,64,32,3,3]
-        →   [v:float32[1,64,32,3,3]] = transpose [p] [axes=[2, 3, 4, 0, 1]]      p constant [3,3,1,64,32]
+    [y:float32[1,1,64,56,56]] = grouped_conv [x, w]       w constant [1,64,32,3,3], panels of 32 filters
+        →   [t:float32[3,3,1,2,32,32]] = transpose [p] [axes=[0, 1, 2, 3, 5, 4]]      p constant [3,3,1,2,32,32]
+            [u:float32[3,3,1,64,32]] = reshape [t]
+            [v:float32[1,64,32,3,3]] = transpose [u] [axes=[2, 3, 4, 0, 1]]
 
 The views cost nothing: kernels address the constants through them. Columns that fill no panel stay as they are.
 """
