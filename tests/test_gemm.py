@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracle import assert_close
 
 from autofusion import api
 from autofusion.dims import symbol
 from autofusion.dtypes import Array, DType
+from autofusion.graph import evaluate
 from autofusion.graph.builder import GraphBuilder
 from autofusion.graph.ir import Graph
 from autofusion.passes import assign_layouts
@@ -297,3 +299,21 @@ def test_types_of_a_long_depth(dtype: DType) -> None:
     x, w = (RNG.integers(-(2**31), 2**31, s, np.int32) for s in ((4, 9000), (9000, 33)))
     F.output(F.matmul(F.input("x", dtype, x.shape), F.input("w", dtype, w.shape)))
     assert np.array_equal(api.compile_graph(F.build())(x, w), x @ w)
+
+
+@pytest.mark.parametrize("length", [7, 9, 16, 40])
+@pytest.mark.parametrize("side", ["columns", "rows"])
+def test_an_axis_of_two_is_read_in_panels_of_any_width(side: str, length: int) -> None:
+    """Batch and length are one axis of the product, two of what it reads: vectors reach into no neighbour."""
+    F = GraphBuilder("merged")
+    x = F.input("x", DType.FLOAT32, (2, 32, length))
+    if side == "columns":
+        w = F.input("w", DType.FLOAT32, (40, 32))
+        F.output(F.matmul(w, F.reshape(F.transpose(x, axes=(1, 0, 2)), shape=(32, 2 * length))))
+    else:
+        w = F.input("w", DType.FLOAT32, (32, 40))
+        F.output(F.matmul(F.reshape(F.transpose(x, axes=(0, 2, 1)), shape=(2 * length, 32)), w))
+    graph = F.build()
+    given = [RNG.standard_normal(value.shape).astype(np.float32) for value in graph.inputs]
+    (found,), (expected,) = api.compile_graph(graph).run(given), evaluate.run(graph, given)
+    assert_close(found, expected, 64)

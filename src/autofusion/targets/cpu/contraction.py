@@ -43,11 +43,12 @@ def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | No
     others = tuple(a for a in axes if a is not contiguous and a is not row)
     depth = max(statement.reduced, key=lambda a: a.extent if isinstance(a.extent, int) else 1 << 30)
     taps = tuple(a for a in statement.reduced if a is not depth)
+    lanes = target.lane_bytes // statement.dtype.size  # no vector may reach into the next panel
     if row is not None and (turned := cuts.pop((row.name, side), None)) is not None:
         found = Roles(contiguous, row, depth, taps, others, refs[1 - side], refs[side], refs[2], turned, turned=True)
-        return None if cuts else found
+        return None if cuts or turned.width % lanes else found
     columns, cut = cuts.pop((contiguous.name, 1 - side), None), cuts.pop((depth.name, side), None)
-    if cuts or (cut is not None and cut.width % (target.lane_bytes // statement.dtype.size)):
+    if cuts or any(panels is not None and panels.width % lanes for panels in (columns, cut)):
         return None
     roles = Roles(row, contiguous, depth, taps, others, refs[side], refs[1 - side], refs[2], columns, cut is not None)
     if row is not None and turns(roles, statement, target):
