@@ -117,6 +117,7 @@ CASES = {
     "constant, one pixel wide": convolution(1, 16, 3, 64, constant=True, unpadded=True),
     "constant, of many panels": convolution(1, 40, 7, 320, constant=True),
     "constant, an odd number of panels": convolution(1, 24, 30, 160, constant=True),
+    "constant, an odd number of panels, narrow": convolution(1, 128, 3, 160, constant=True),
     "constant, filters tiled": convolution(1, 64, 60, 96, constant=True),
     "constant, groups": convolution(2, 64, 18, 128, groups=2, constant=True),
     "constant, far strided": convolution(1, 24, 40, 64, strides=(1, 3), constant=True),

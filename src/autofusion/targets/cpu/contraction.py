@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from enum import Enum
 
-from autofusion.dims import Compound, Dim, Expr, alone, coefficient_of, substitute, symbol, symbols, terms_of
+from autofusion.dims import Dim, Expr, coefficient_of, divisors, substitute, symbol
 from autofusion.kernel.ir import Axis, Contract
 from autofusion.ops.library import LIBRARY
 from autofusion.target import Target
@@ -58,12 +58,7 @@ def _classify(memory: Memory, statement: Contract, target: Target) -> Roles | No
 
 def panels_of(offset: Dim, axis: str) -> Panels | None:
     """The panels that an axis is cut into: `width` neighbours, then a step. None where it is not read so."""
-    widths = {
-        atom.right
-        for atoms, _ in terms_of(offset)
-        for atom in atoms
-        if isinstance(atom, Compound) and isinstance(atom.right, int) and axis in symbols(alone(atom))
-    }
+    widths = divisors(offset, axis)
     if len(widths) != 1:
         return None
     width = widths.pop()

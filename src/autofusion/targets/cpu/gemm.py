@@ -109,8 +109,9 @@ class Gemm:
         registers = registers_of(target)
         rows, columns = (count_of(axis) for axis in (roles.rows, roles.columns))
         widths: Sequence[int] = range(1, 9)
-        if roles.panels is not None and rows > STREAMED and roles.panels.width % self.lanes == 0:
-            widths = (min(roles.panels.width, columns) // self.lanes or 1,)
+        tiled = rows > STREAMED or roles.turned  # of few rows several panels at once; turned ones end with a panel
+        if roles.panels is not None and tiled and roles.panels.width % self.lanes == 0:
+            widths = _parts(min(roles.panels.width, columns) // self.lanes or 1, registers)
         self.height, self.width = register_tile(rows, columns, self.lanes, registers, widths)
         self.panel = self.width * self.lanes
         self.inside: tuple[Axis, ...] = ()  # taps that are summed over in registers
@@ -231,10 +232,14 @@ class Gemm:
 
     def _held_at(self, area: V, taps: Sequence[V]) -> V:
         """Where that of a tap begins."""
+        return self.e.gep(area, self.e.mul(self._number(taps), self.e.i64(self._left_bytes())), "i8")
+
+    def _number(self, taps: Sequence[V]) -> V:
+        """Of a tap, counted through all of them."""
         e, number = self.e, self.e.i64(0)
         for axis, value in zip(self.roles.taps, taps, strict=True):
             number = e.add(e.mul(number, e.i64(count_of(axis))), value)
-        return e.gep(area, e.mul(number, e.i64(self._left_bytes())), "i8")
+        return number
 
     def _joined(self, operation: str, conditions: list[V], otherwise: bool) -> When:
         """All conditions in one; what it is where there is none."""
@@ -403,13 +408,16 @@ class Gemm:
 
     def _moved(self, pointer: V, ref: Ref, taps: Sequence[V]) -> V:
         """From an operand's element at the first tap to the one at another."""
-        e, roles = self.e, self.roles
         if self.held and ref is self.roles.left:
             return self._held_at(pointer, taps)
-        moved = e.i64(0)
-        for axis, value in zip(roles.taps, taps, strict=True):
-            moved = e.add(moved, e.mul(value, emit_dim(e, roles.step(ref, axis), self.values)))
-        return e.gep(pointer, moved, MEMORY[ref.dtype])
+        return self.e.gep(pointer, self._steps(ref, taps), MEMORY[ref.dtype])
+
+    def _steps(self, ref: Ref, taps: Sequence[V]) -> V:
+        """Elements from the first tap to another, where an operand lies."""
+        e, moved = self.e, self.e.i64(0)
+        for axis, value in zip(self.roles.taps, taps, strict=True):
+            moved = e.add(moved, e.mul(value, emit_dim(e, self.roles.step(ref, axis), self.values)))
+        return moved
 
     def _expect(self, target: Goal, tile: Tile, rows: list[V]) -> None:
         """Ask for what a tile is added to."""
@@ -537,6 +545,12 @@ class Gemm:
         if self.roles.rows is not None:
             offset = offset + (symbol(self.roles.rows.name) - symbol(FIRST_ROW)) * self.panel
         return offset
+
+
+def _parts(vectors: int, registers: int) -> list[int]:
+    """Vectors of a register tile in a panel of so many: equal parts of it, as a tile ends where the panel does."""
+    parts = [n for n in range(min(2, vectors), vectors + 1) if vectors % n == 0 and 2 * n + 1 <= registers]
+    return parts or [1]
 
 
 def count_of(axis: Axis | None) -> int:

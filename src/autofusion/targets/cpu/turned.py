@@ -154,21 +154,15 @@ class Turned(Gemm):
 
     def _of_tap(self, area: V, taps: Sequence[V]) -> V:
         """Where a tap of a packed panel begins, where filters are not flat."""
-        e, number = self.e, self.e.i64(0)
-        for axis, value in zip(self.roles.taps, taps, strict=True):
-            number = e.add(e.mul(number, e.i64(count_of(axis))), value)
         elements = (count_of(self.roles.depth) + self.lanes) * self.panel
-        return e.gep(area, e.mul(number, e.i64(elements)), self.scalar)
+        return self.e.gep(area, self.e.mul(self._number(taps), self.e.i64(elements)), self.scalar)
 
     def _moved(self, pointer: V, ref: Ref, taps: Sequence[V]) -> V:
         if ref is not self.roles.right or not self.packs:
             return super()._moved(pointer, ref, taps)
         if not self._flat:
             return self._of_tap(pointer, taps)
-        e, moved = self.e, self.e.i64(0)
-        for axis, value in zip(self.roles.taps, taps, strict=True):
-            moved = e.add(moved, e.mul(value, emit_dim(e, self.roles.step(ref, axis), self.values)))
-        return e.gep(pointer, e.mul(moved, e.i64(self.panel)), self.scalar)
+        return self.e.gep(pointer, self.e.mul(self._steps(ref, taps), self.e.i64(self.panel)), self.scalar)
 
     def _sum(self, tile: Tile, rows: list[V], left: Block, right: Block, size: V, sums: list[list[V]]) -> None:
         if not self.apart:
